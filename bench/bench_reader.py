@@ -242,6 +242,38 @@ def test_a_pipe(
 
 
 @pytest.mark.parametrize("threads", settings.load().threads)
+def test_writing_to_a_pipe(
+    threads: int,
+    plaintext: Any,
+    sizes: settings.Settings,
+    floors: Floors,
+    interleave: Callable[..., Run],
+    record: Record,
+) -> None:
+    """Another process reads from the pipe, and takes a processor for it."""
+    data = memoryview(plaintext)[: sizes.file_bytes]
+
+    def piped(write: Callable[[Any], None]) -> None:
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            assert process.stdin is not None
+            write(process.stdin)
+
+    def ours(pipe: Any) -> None:
+        with ags1.open(pipe, "wb", key=KEY, threads=threads) as writer:
+            for start in range(0, len(data), 64 << 10):
+                writer.write(data[start : start + (64 << 10)])
+
+    run = interleave(
+        {
+            "ags1": lambda: piped(ours),
+            "C loop": lambda: piped(lambda pipe: floors.write_pipe(pipe.fileno(), data, KEY, BLOCK, 64 << 10)),
+        }
+    )
+    question = f"Writer to a pipe in pieces of 64 KiB, {threads} thread{'s' * (threads > 1)}"
+    record(run, figure(run, question, "C loop", target=TARGET, nbytes=len(data)))
+
+
+@pytest.mark.parametrize("threads", settings.load().threads)
 def test_write_in_64k_pieces(
     threads: int,
     directory: Path,

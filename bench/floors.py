@@ -149,6 +149,7 @@ class Floors:
             "floors_file": [s, s, n, n, s, i, i],
             "floors_read_stream": [s, n, n, s, i, n, p],
             "floors_read_pipe": [i, n, n, s, n],
+            "floors_write_pipe": [i, p, n, n, s, n],
             "floors_write_stream": [s, p, n, n, s, i, n],
             "floors_read_blocks": [i, p, p, n, n, p, n, n, s],
             "floors_touch": [n, i, i],
@@ -216,6 +217,11 @@ class Floors:
     def read_pipe(self, descriptor: int, length: int, key: bytes, block_length: int, piece: int) -> None:
         """Read the plaintext of a pipe in pieces, each into memory of its own."""
         self._call("floors_read_pipe", descriptor, length, block_length, key, piece)
+
+    def write_pipe(self, descriptor: int, data: Any, key: bytes, block_length: int, piece: int) -> None:
+        """Encrypt memory into a pipe, in pieces."""
+        length = memoryview(data).nbytes
+        self._call("floors_write_pipe", descriptor, address(data), length, block_length, key, piece)
 
     def write_stream(self, target: Path, data: Any, key: bytes, block_length: int, threads: int, piece: int) -> None:
         """Encrypt memory into a file, in pieces."""

@@ -6,6 +6,7 @@
  *                          does so itself whenever the ring is full
  *
  *   floors_read_pipe       read, open, hand over; one thread
+ *   floors_write_pipe      copy pieces into a block, seal it, write it; one thread
  *
  * With one thread the ring is one block. What the caller wants a whole block of is opened where the caller wants it,
  * also by the others, if nobody has begun it before.
@@ -219,6 +220,20 @@ static int fill(int pipe, uint8_t *out, int64_t length)
     return OK;
 }
 
+static int pour(int pipe, const uint8_t *data, int64_t length)
+{
+    while (length > 0) {
+        ssize_t done = write(pipe, data, (size_t)length);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return BAD_WRITE;
+        data += done;
+        length -= done;
+    }
+    return OK;
+}
+
 /* Read the whole plaintext of a pipe in pieces, each into memory of its own, on one thread. */
 API int floors_read_pipe(int descriptor, int64_t length, int64_t block_length, const uint8_t *key, int64_t piece)
 {
@@ -300,4 +315,35 @@ API int floors_write_stream(const char *target, const uint8_t *data, int64_t len
     int status = ring_end(&ring, &crew);
     free(nonces);
     return close(ring.file) != 0 && status == OK ? BAD_WRITE : status;
+}
+
+/* Write `length` bytes of memory in pieces as the blocks of a stream into a pipe, on one thread. */
+API int floors_write_pipe(int descriptor, const uint8_t *data, int64_t length, int64_t block_length, const uint8_t *key,
+                          int64_t piece)
+{
+    EVP_CIPHER_CTX *context = keyed(key, 1);
+    uint8_t *block = malloc((size_t)(block_length + OVERHEAD)), header[HEADER];
+    int64_t used = 0, i = 0;
+    int status = context == NULL ? NO_CIPHER : block == NULL ? NO_MEMORY : OK;
+    write_header(header, block_length);
+    if (status == OK)
+        status = pour(descriptor, header, HEADER);
+    for (int64_t at = 0; at < length && status == OK; at += piece) {
+        int64_t wanted = length - at < piece ? length - at : piece, got = 0;
+        while (got < wanted && status == OK) {
+            int64_t some = block_length - used < wanted - got ? block_length - used : wanted - got;
+            memcpy(block + NONCE + used, data + at + got, (size_t)some);
+            got += some;
+            used += some;
+            if (used == block_length || at + got == length) {
+                if ((status = random_nonces(block, 1)) == OK &&
+                    (status = seal(context, (uint32_t)i++, block + NONCE, (int)used, block)) == OK)
+                    status = pour(descriptor, block, used + OVERHEAD);
+                used = 0;
+            }
+        }
+    }
+    EVP_CIPHER_CTX_free(context);
+    free(block);
+    return status;
 }

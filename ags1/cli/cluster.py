@@ -6,14 +6,13 @@ arguments  -->  session  -->  one function  -->  summary or JSON, a report file,
 from __future__ import annotations
 
 import errno
-import json
 import os
-import sys
 from argparse import Namespace
 from typing import Any
 
 import ags1.spark
 from ags1.cli.command import OnSpark
+from ags1.cli.output import OutputClosed, say, say_json, warn
 from ags1.cli.paths import no_file_left
 from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
@@ -30,7 +29,7 @@ from ags1.support.exit_codes import (
     worst_code,
 )
 from ags1.support.interrupts import interrupted_code
-from ags1.support.words import counted, printable
+from ags1.support.words import counted
 
 # Options of the command itself; all others are passed to a function of ags1.spark.
 OWN_OPTIONS = frozenset(
@@ -55,6 +54,8 @@ def run_on_spark(name: str, form: OnSpark, options: Namespace) -> int:
     except KeyboardInterrupt:
         more = ": finished work is kept; run the same command again to continue" if name.endswith(_RESUMED) else ""
         return job.failed(f"interrupted{more}", interrupted_code())
+    except OutputClosed:
+        raise
     except Exception as error:
         if options.traceback:
             import traceback
@@ -89,19 +90,6 @@ def _code_of(kind: str | None, function: str) -> int:
         # As without Spark: a file that cannot be read is one that fails.
         return EXIT_DATA
     return exit_code(error)
-
-
-def _complain(text: str) -> None:
-    _print(f"ags1: {text}", sys.stderr)
-
-
-def _print(text: str, stream: Any = None) -> None:
-    for line in text.split("\n"):
-        print(printable(line, undecodable=True), file=stream, flush=True)
-
-
-def _say_json(record: dict[str, Any]) -> None:
-    _print(json.dumps(record))
 
 
 class _Job:
@@ -184,11 +172,11 @@ class _Job:
             report = self._write_report(result)
         except Exception as error:
             report = None
-            _complain(f"no report was written: {_described(error)}")
+            warn(f"ags1: no report was written: {_described(error)}")
         if self._options.json:
-            _say_json(self._record(result, report) | {"ok": False, "error": message})
+            say_json(self._record(result, report) | {"ok": False, "error": message})
         else:
-            _complain(message)
+            warn(f"ags1: {message}")
         return code
 
     # -- before ----------------------------------------------------------------------------------------------------
@@ -265,18 +253,20 @@ class _Job:
             problem = _described(error)
             self._options.report = None
             if not self._options.json:
-                _print(str(result))
+                for line in str(result).split("\n"):
+                    say(line)
             return self.failed(f"the work is done, but the report could not be written: {problem}", EXIT_IO, result)
         if self._options.json:
-            _say_json(self._record(result, report))
+            say_json(self._record(result, report))
         elif not result.ok or self._arguments.get("progress", True):
             where = report or "--report FILE"
             text = str(result).replace("see the rows with status 'error'", f"{where} has a row for each")
-            _print(text, None if self._arguments.get("progress", True) else sys.stderr)
+            for line in text.split("\n"):
+                (say if self._arguments.get("progress", True) else warn)(line)
             for path, reason in result.notes[:_SHOWN]:
-                _complain(f"warning: {path}: {reason}")
+                warn(f"ags1: warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
-                _complain(f"warning: ... and {len(result.notes) - _SHOWN:,} more")
+                warn(f"ags1: warning: ... and {len(result.notes) - _SHOWN:,} more")
         codes = [EXIT_UNPROTECTED] if result.links else [EXIT_OK]
         if not result.ok:
             codes += [_code_of(each, self._function) for each in result.kinds]
@@ -355,8 +345,8 @@ class _Job:
 
     def _tell_of(self, fields: dict[str, Any], lines: list[str], error: str | None = None) -> int:
         if self._options.json:
-            _say_json({"command": self._command, "ok": error is None, "error": error, **fields})
+            say_json({"command": self._command, "ok": error is None, "error": error, **fields})
         else:
-            for each in lines:
-                _print(each)
+            for line in "\n".join(lines).split("\n") if lines else ():
+                say(line)
         return EXIT_OK if error is None else EXIT_DATA

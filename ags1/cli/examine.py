@@ -171,21 +171,6 @@ def _print_stream(record: dict[str, Any]) -> None:
     say(f"  blocks            {record['blocks']:,}, the last one with {record['last_block_length']:,} bytes")
     say(f"  plaintext length  {record['plaintext_length']:,} bytes, if no block is missing at the end")
     say(f"  overhead          {record['overhead']:,} bytes")
-    say(f"  {_picture(record)}")
-
-
-def _picture(record: dict[str, Any]) -> str:
-    full, last = f"[12|{record['block_length']:,}|16]", f"[12|{record['last_block_length']:,}|16]"
-    blocks = record["blocks"]
-    if blocks == 1:
-        body = last
-    elif blocks == 2:
-        body = f"{full}{last}"
-    elif blocks == 3:
-        body = f"{full}{full}{last}"
-    else:
-        body = f"{full}{full} ... {last}"
-    return f"AGS1 header [8] {body}   (nonce | ciphertext | tag)"
 
 
 @command(

@@ -217,7 +217,7 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
 cdef int _share_out(Job *job, int threads) noexcept:
     """Choose how much a worker takes at once; return how many workers can have a share."""
     job.share = max(64 << 10, min(1 << 20, job.weight // (16 * threads)))
-    return <int>min(threads, (job.weight + job.share - 1) // job.share)
+    return <int>min(threads, job.units, (job.weight + job.share - 1) // job.share)
 
 
 cdef int _judge(Job *job, bint encrypt, object names) except -1:

@@ -1,16 +1,14 @@
 """AES-GCM by BoringSSL's EVP: what ags1.core.gcm takes instead of OpenSSL's where it is faster. May be missing.
 
-The library is inside this module, with hidden symbols: buildtools/boringssl.cc says what of it. A message goes to EVP
-in one call; pieces as OpenSSL gets them (pieces.h) are no faster. It leaves no reason for a failure.
+The library is inside this module, with hidden symbols: buildtools/boringssl.cc says what of it. It leaves no reason for
+a failure.
 """
 
 from cpython.pycapsule cimport PyCapsule_New
-from libc.limits cimport INT_MAX
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memset
 
-from ags1.core.gcm_library cimport GCM_BACKEND, GCM_BAD_TAG, GCM_OK, GcmContext, GcmLibrary
+from ags1.core.gcm_library cimport GCM_BACKEND, GCM_OK, GcmContext, GcmLibrary
 
 cdef extern from *:
     """
@@ -33,9 +31,6 @@ cdef extern from "openssl/evp.h" nogil:
         pass
     ctypedef struct EVP_CIPHER_CTX:
         pass
-    enum:
-        EVP_CTRL_AEAD_GET_TAG
-        EVP_CTRL_AEAD_SET_TAG
 
     const EVP_CIPHER *EVP_aes_128_gcm()
     const EVP_CIPHER *EVP_aes_192_gcm()
@@ -43,12 +38,9 @@ cdef extern from "openssl/evp.h" nogil:
     EVP_CIPHER_CTX *EVP_CIPHER_CTX_new()
     void EVP_CIPHER_CTX_free(EVP_CIPHER_CTX *context)
     const EVP_CIPHER *EVP_CIPHER_CTX_cipher(const EVP_CIPHER_CTX *context)
-    int EVP_CIPHER_CTX_ctrl(EVP_CIPHER_CTX *context, int command, int argument, void *data)
     int EVP_CipherInit_ex(
         EVP_CIPHER_CTX *context, const EVP_CIPHER *cipher, void *engine, const uint8_t *key, const uint8_t *iv,
         int encrypt)
-    int EVP_CipherUpdate(EVP_CIPHER_CTX *context, uint8_t *out, int *out_length, const uint8_t *data, int length)
-    int EVP_CipherFinal_ex(EVP_CIPHER_CTX *context, uint8_t *out, int *out_length)
 
 cdef extern from "openssl/aead.h" nogil:
     int EVP_has_aes_hardware()
@@ -60,9 +52,14 @@ cdef extern from *:
     """
     int ags1_boringssl_uses_zmm() nogil
 
-cdef enum:
-    # The largest call: a multiple of the cipher's block.
-    LARGEST = INT_MAX // 16 * 16
+# Behind openssl/evp.h: that says which library it is.
+cdef extern from "ags1/core/gcm_message.h" nogil:
+    int ags1_seal(
+        GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+        const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag)
+    int ags1_open(
+        GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+        const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out)
 
 
 cdef GcmContext *_create() noexcept nogil:
@@ -89,63 +86,12 @@ cdef int _rekey(GcmContext *given, const uint8_t *key, size_t key_length, bint e
     return GCM_OK if EVP_CipherInit_ex(context, cipher, NULL, key, NULL, encrypt) == 1 else GCM_BACKEND
 
 
-cdef inline int _update(EVP_CIPHER_CTX *context, const uint8_t *data, size_t length, uint8_t *out) noexcept nogil:
-    """Give the data to EVP; as AAD if `out` is NULL."""
-    cdef int done = 0
-    cdef size_t part
-    while length > 0:
-        part = min(length, <size_t>LARGEST)
-        if EVP_CipherUpdate(context, out, &done, data, <int>part) != 1:
-            return GCM_BACKEND
-        data += part
-        if out != NULL:
-            out += part
-        length -= part
-    return GCM_OK
-
-
-cdef int _seal(
-    GcmContext *given, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
-    const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
-    cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>given
-    cdef int done = 0
-    cdef uint8_t rest[16]
-    if EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) != 1:
-        return GCM_BACKEND
-    if _update(context, aad, aad_length, NULL) != GCM_OK:
-        return GCM_BACKEND
-    if _update(context, data, <size_t>length, out) != GCM_OK or EVP_CipherFinal_ex(context, rest, &done) != 1:
-        return GCM_BACKEND
-    return GCM_OK if EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, 16, tag) == 1 else GCM_BACKEND
-
-
-cdef int _open(
-    GcmContext *given, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
-    const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil:
-    cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>given
-    cdef int done = 0
-    cdef uint8_t rest[16]
-    if EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) != 1:
-        return GCM_BACKEND
-    if _update(context, aad, aad_length, NULL) != GCM_OK:
-        return GCM_BACKEND
-    # The tag lies behind the data: whoever reads it first waits for memory that the data would have brought along.
-    if (_update(context, data, <size_t>length, out) != GCM_OK
-            or EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, 16, <void *>tag) != 1):
-        memset(out, 0, <size_t>length)
-        return GCM_BACKEND
-    if EVP_CipherFinal_ex(context, rest, &done) != 1:
-        memset(out, 0, <size_t>length)
-        return GCM_BAD_TAG
-    return GCM_OK
-
-
 cdef GcmLibrary BORINGSSL
 BORINGSSL.name = b"BoringSSL"
 BORINGSSL.create = _create
 BORINGSSL.rekey = _rekey
-BORINGSSL.seal = _seal
-BORINGSSL.open = _open
+BORINGSSL.seal = ags1_seal
+BORINGSSL.open = ags1_open
 BORINGSSL.destroy = _destroy
 
 

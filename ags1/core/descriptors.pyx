@@ -121,39 +121,21 @@ cdef int64_t SCRATCH_OFFSET = 64
 cdef size_t PAGE = 4096
 
 
-cdef int _read_all(int descriptor, iovec *vectors, int count, int64_t offset) noexcept nogil:
-    """Fill all vectors from the file. The vectors are consumed."""
+cdef int _move_all(int descriptor, iovec *vectors, int count, int64_t offset, bint writes) noexcept nogil:
+    """Fill all vectors from the file, or write them to it. The vectors are consumed."""
     cdef Py_ssize_t done
     while count > 0:
         if vectors.iov_len == 0:
             vectors += 1
             count -= 1
             continue
-        done = preadv(descriptor, vectors, count, offset)
+        done = pwritev(descriptor, vectors, count, offset) if writes else preadv(descriptor, vectors, count, offset)
         if done < 0:
             if errno == EINTR:
                 continue
-            return IO_READ
-        if done == 0:
+            return IO_WRITE if writes else IO_READ
+        if done == 0 and not writes:
             return IO_END
-        offset += done
-        _advance(&vectors, &count, done)
-    return GCM_OK
-
-
-cdef int _write_all(int descriptor, iovec *vectors, int count, int64_t offset) noexcept nogil:
-    """Write all vectors to the file. The vectors are consumed."""
-    cdef Py_ssize_t done
-    while count > 0:
-        if vectors.iov_len == 0:
-            vectors += 1
-            count -= 1
-            continue
-        done = pwritev(descriptor, vectors, count, offset)
-        if done < 0:
-            if errno == EINTR:
-                continue
-            return IO_WRITE
         offset += done
         _advance(&vectors, &count, done)
     return GCM_OK
@@ -234,17 +216,17 @@ cdef bint _take_spans(Transfer *job, int64_t most) noexcept nogil:
                     vectors[count + 2].iov_base = cell + AGS1_NONCE_LENGTH
                     vectors[count + 2].iov_len = AGS1_BLOCK_OVERHEAD - AGS1_NONCE_LENGTH
                     count += 3
-                status = _read_all(job.source, vectors, count, job.source_offset + first * stride)
+                status = _move_all(job.source, vectors, count, job.source_offset + first * stride, False)
             elif not encrypt:
                 vectors[0].iov_base = scratch
                 vectors[0].iov_len = <size_t>(span_length + (last - first) * AGS1_BLOCK_OVERHEAD)
-                status = _read_all(job.source, vectors, 1, job.source_offset + first * stride)
+                status = _move_all(job.source, vectors, 1, job.source_offset + first * stride, False)
             elif job.source >= 0:
                 for block in range(first, last):
                     vectors[count].iov_base = scratch + (block - first) * stride + AGS1_NONCE_LENGTH
                     vectors[count].iov_len = <size_t>min(job.block_length, job.length - block * job.block_length)
                     count += 1
-                status = _read_all(job.source, vectors, count, job.source_offset + plain_offset)
+                status = _move_all(job.source, vectors, count, job.source_offset + plain_offset, False)
             if status != GCM_OK:
                 ags1_fail(&job.failure, status, 0, job.first_block + first, errno, 0)
                 break
@@ -284,13 +266,13 @@ cdef bint _take_spans(Transfer *job, int64_t most) noexcept nogil:
                     vectors[0].iov_base = scratch
                     vectors[0].iov_len = <size_t>(span_length + (last - first) * AGS1_BLOCK_OVERHEAD)
                     count = 1
-                    status = _write_all(job.target, vectors, count, job.target_offset + first * stride)
+                    status = _move_all(job.target, vectors, count, job.target_offset + first * stride, True)
                 else:
                     for block in range(first, last):
                         vectors[count].iov_base = scratch + (block - first) * stride + AGS1_NONCE_LENGTH
                         vectors[count].iov_len = <size_t>min(job.block_length, job.length - block * job.block_length)
                         count += 1
-                    status = _write_all(job.target, vectors, count, job.target_offset + plain_offset)
+                    status = _move_all(job.target, vectors, count, job.target_offset + plain_offset, True)
                 if status != GCM_OK:
                     ags1_fail(&job.failure, status, 0, job.first_block + first, errno, 0)
                     break

@@ -14,7 +14,6 @@ Source: AES GCM Stream specification, "Cipher Block structure" and "Additional A
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport errno
@@ -318,10 +317,11 @@ cdef class Gathered:
         return True
 
     def stored(self):
-        """The blocks that were sealed, as bytes of their own."""
+        """The blocks that were sealed. The view must not outlive the next :meth:`take`."""
         if self.under_way:
             raise ValueError("this memory is being sealed")
-        return PyBytes_FromStringAndSize(<char *>self._cells(self.filled), self._stored(self.filled))
+        self._cells(self.filled)
+        return memoryview(self.memory)[FIRST_CELL : FIRST_CELL + self._stored(self.filled)].toreadonly()
 
     def clear(self):
         """Forget what was gathered; keep the memory for more."""

@@ -24,15 +24,14 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.evp cimport (
     CRYPTO_memcmp, ERR_clear_error, ERR_error_string_n, ERR_peek_last_error, EVP_CIPHER, EVP_CIPHER_CTX,
-    EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_get_params, EVP_CIPHER_CTX_new, EVP_CIPHER_CTX_set_params, EVP_CIPHER_fetch,
-    EVP_CIPHER_get0_provider, EVP_CipherFinal_ex, EVP_CipherInit_ex2, EVP_CipherUpdate, OPENSSL_cleanse, OPENSSL_info,
-    OPENSSL_INFO_CPU_SETTINGS, OPENSSL_VERSION, OpenSSL_version, OpenSSL_version_num, OSSL_CIPHER_PARAM_AEAD_TAG,
-    OSSL_PARAM, OSSL_PARAM_construct_end, OSSL_PARAM_construct_octet_string, OSSL_PROVIDER_get0_name,
+    EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_CIPHER_fetch, EVP_CIPHER_get0_provider, EVP_CipherInit_ex2,
+    OPENSSL_cleanse, OPENSSL_info, OPENSSL_INFO_CPU_SETTINGS, OPENSSL_VERSION, OpenSSL_version, OpenSSL_version_num,
+    OSSL_PROVIDER_get0_name,
 )
 from ags1.core.gcm_library cimport CtrContext, GcmContext, GcmLibrary
 
@@ -62,45 +61,40 @@ cdef extern from *:
 
 cdef extern from "ags1/core/pieces.h" nogil:
     int ags1_splits_messages()
-    int64_t ags1_next_piece(int64_t left, bint is_first, bint splits)
+
+# Behind openssl/evp.h: that says which library it is.
+cdef extern from "ags1/core/gcm_message.h" nogil:
+    int ags1_splits
+    bint ags1_update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t length, uint8_t *out)
+    int ags1_seal(
+        GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+        const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag)
+    int ags1_open(
+        GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
+        const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out)
 
 cdef extern from "ags1/core/drbg.h" nogil:
     int ags1_drbg_start()
     int ags1_drbg_draw(unsigned char *out, size_t length)
     int ags1_drbg_draw_nonces(unsigned char *out, size_t length)
 
-# Additional data of any length, in calls whose lengths fit a C int.
-cdef int64_t PIECE = 64 << 10
-cdef bint SPLITS = ags1_splits_messages()
-# From this length on a tag is set after the data.
-cdef int64_t LATE_TAG = 2 << 10
 # NIST SP 800-38D, section 8.3: as many random nonces as one key may have.
 cdef int64_t MAX_MESSAGES = <int64_t>1 << 32
 
-# Made once: OpenSSL makes each with a call.
-cdef OSSL_PARAM TAG_PARAMETER = OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, NULL, 16)
-cdef OSSL_PARAM END_PARAMETER = OSSL_PARAM_construct_end()
-
-cdef const EVP_CIPHER *AES_128_GCM = NULL
-cdef const EVP_CIPHER *AES_192_GCM = NULL
-cdef const EVP_CIPHER *AES_256_GCM = NULL
-cdef const EVP_CIPHER *AES_128_CTR = NULL
-cdef const EVP_CIPHER *AES_192_CTR = NULL
-cdef const EVP_CIPHER *AES_256_CTR = NULL
+# For keys of 16, 24 and 32 bytes.
+cdef const EVP_CIPHER *GCM[3]
+cdef const EVP_CIPHER *CTR[3]
 
 
 cdef int _fetch_ciphers() except -1:
-    global AES_128_GCM, AES_192_GCM, AES_256_GCM, AES_128_CTR, AES_192_CTR, AES_256_CTR
-    AES_128_GCM = EVP_CIPHER_fetch(NULL, b"AES-128-GCM", NULL)
-    AES_192_GCM = EVP_CIPHER_fetch(NULL, b"AES-192-GCM", NULL)
-    AES_256_GCM = EVP_CIPHER_fetch(NULL, b"AES-256-GCM", NULL)
-    if AES_128_GCM == NULL or AES_192_GCM == NULL or AES_256_GCM == NULL:
-        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-GCM as openssl.cnf asks")
-    AES_128_CTR = EVP_CIPHER_fetch(NULL, b"AES-128-CTR", NULL)
-    AES_192_CTR = EVP_CIPHER_fetch(NULL, b"AES-192-CTR", NULL)
-    AES_256_CTR = EVP_CIPHER_fetch(NULL, b"AES-256-CTR", NULL)
-    if AES_128_CTR == NULL or AES_192_CTR == NULL or AES_256_CTR == NULL:
-        raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-CTR")
+    cdef int size
+    for size, bits in enumerate((b"128", b"192", b"256")):
+        GCM[size] = EVP_CIPHER_fetch(NULL, b"AES-" + bits + b"-GCM", NULL)
+        if GCM[size] == NULL:
+            raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-GCM as openssl.cnf asks")
+        CTR[size] = EVP_CIPHER_fetch(NULL, b"AES-" + bits + b"-CTR", NULL)
+        if CTR[size] == NULL:
+            raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "fetching AES-CTR")
     return 0
 
 
@@ -319,94 +313,8 @@ cdef void _destroy(GcmContext *context) noexcept nogil:
 
 
 cdef int _rekey(GcmContext *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil:
-    cdef const EVP_CIPHER *cipher
-    if key_length == 16:
-        cipher = AES_128_GCM
-    elif key_length == 24:
-        cipher = AES_192_GCM
-    else:
-        cipher = AES_256_GCM
-    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, cipher, key, NULL, encrypt, NULL) != 1:
+    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, GCM[key_length // 8 - 2], key, NULL, encrypt, NULL) != 1:
         return GCM_BACKEND
-    return GCM_OK
-
-
-cdef inline int _update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil:
-    cdef int done = 0
-    cdef int64_t piece
-    cdef bint is_first = True
-    while length > 0:
-        piece = ags1_next_piece(length, is_first, SPLITS)
-        if EVP_CipherUpdate(context, out, &done, data, <int>piece) != 1:
-            return GCM_BACKEND
-        data += piece
-        out += piece
-        length -= piece
-        is_first = False
-    return GCM_OK
-
-
-cdef inline int _authenticate(EVP_CIPHER_CTX *context, const uint8_t *aad, size_t length) noexcept nogil:
-    cdef int done = 0
-    cdef size_t piece
-    while length > 0:
-        piece = min(length, <size_t>PIECE)
-        if EVP_CipherUpdate(context, NULL, &done, aad, <int>piece) != 1:
-            return GCM_BACKEND
-        aad += piece
-        length -= piece
-    return GCM_OK
-
-
-cdef inline void _tag_parameters(OSSL_PARAM *parameters, const uint8_t *tag) noexcept nogil:
-    parameters[0] = TAG_PARAMETER
-    parameters[0].data = <void *>tag
-    parameters[1] = END_PARAMETER
-
-
-cdef int _seal(
-    GcmContext *sealing, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
-    const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag) noexcept nogil:
-    cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>sealing
-    cdef int done = 0
-    cdef uint8_t rest[16]
-    cdef OSSL_PARAM parameters[2]
-    if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL) != 1:
-        return GCM_BACKEND
-    if _authenticate(context, aad, aad_length) != GCM_OK:
-        return GCM_BACKEND
-    if _update(context, data, length, out) != GCM_OK:
-        return GCM_BACKEND
-    if EVP_CipherFinal_ex(context, rest, &done) != 1:
-        return GCM_BACKEND
-    _tag_parameters(parameters, tag)
-    if EVP_CIPHER_CTX_get_params(context, parameters) != 1:
-        return GCM_BACKEND
-    return GCM_OK
-
-
-cdef int _open(
-    GcmContext *opening, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
-    const uint8_t *data, int64_t length, const uint8_t *tag, uint8_t *out) noexcept nogil:
-    cdef EVP_CIPHER_CTX *context = <EVP_CIPHER_CTX *>opening
-    cdef int done = 0
-    cdef uint8_t rest[16]
-    cdef OSSL_PARAM parameters[2]
-    # A tag behind long data comes last: whoever reads it first waits for memory that the data would have brought along.
-    # Behind short data it comes with the nonce, in one call.
-    cdef bint late = length >= LATE_TAG
-    _tag_parameters(parameters, tag)
-    if EVP_CipherInit_ex2(context, NULL, NULL, nonce, -1, NULL if late else parameters) != 1:
-        return GCM_BACKEND
-    if _authenticate(context, aad, aad_length) != GCM_OK:
-        return GCM_BACKEND
-    if _update(context, data, length, out) != GCM_OK or (
-            late and EVP_CIPHER_CTX_set_params(context, parameters) != 1):
-        memset(out, 0, <size_t>length)
-        return GCM_BACKEND
-    if EVP_CipherFinal_ex(context, rest, &done) != 1:
-        memset(out, 0, <size_t>length)
-        return GCM_BAD_TAG
     return GCM_OK
 
 
@@ -414,8 +322,8 @@ cdef GcmLibrary OPENSSL
 OPENSSL.name = b"OpenSSL"
 OPENSSL.create = _create
 OPENSSL.rekey = _rekey
-OPENSSL.seal = _seal
-OPENSSL.open = _open
+OPENSSL.seal = ags1_seal
+OPENSSL.open = ags1_open
 OPENSSL.destroy = _destroy
 cdef const GcmLibrary *LIBRARY = &OPENSSL
 
@@ -429,15 +337,8 @@ cdef void ctr_context_free(CtrContext *context) noexcept nogil:
 
 
 cdef int ctr_context_rekey(CtrContext *context, const uint8_t *key, size_t key_length) noexcept nogil:
-    cdef const EVP_CIPHER *cipher
-    if key_length == 16:
-        cipher = AES_128_CTR
-    elif key_length == 24:
-        cipher = AES_192_CTR
-    else:
-        cipher = AES_256_CTR
     # Counter mode only ever encrypts its counter, so both directions are the same.
-    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, cipher, key, NULL, True, NULL) != 1:
+    if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, CTR[key_length // 8 - 2], key, NULL, True, NULL) != 1:
         return GCM_BACKEND
     return GCM_OK
 
@@ -450,7 +351,7 @@ cdef int ctr_crypt(
     counter[15] = 1
     if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, NULL, NULL, counter, -1, NULL) != 1:
         return GCM_BACKEND
-    return _update(<EVP_CIPHER_CTX *>context, data, length, out)
+    return GCM_OK if ags1_update(<EVP_CIPHER_CTX *>context, data, length, out) else GCM_BACKEND
 
 
 cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil:
@@ -593,7 +494,7 @@ def library():
     return {
         "version": OpenSSL_version(OPENSSL_VERSION).decode("ascii"),
         "number": OpenSSL_version_num(),
-        "provider": OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(AES_256_GCM)).decode("ascii", "replace"),
+        "provider": OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(GCM[2])).decode("ascii", "replace"),
         "linkage": AGS1_OPENSSL_LINKAGE.decode("ascii"),
         "remedy": AGS1_OPENSSL_REMEDY.decode("utf-8"),
         "cpu_settings": cpu.decode("ascii") if cpu != NULL else "",
@@ -610,6 +511,7 @@ cdef tuple _choose_library():
     return name, reason
 
 
+ags1_splits = ags1_splits_messages()
 _fetch_ciphers()
 if ags1_drbg_start() != 1:
     raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "making the random generator")

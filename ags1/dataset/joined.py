@@ -147,6 +147,7 @@ class _RawParts(RawReader):
 
     def __init__(self, parts: _Parts) -> None:
         io.RawIOBase.__init__(self)
+        self.closed = False
         self.plaintext = parts
         self._position = 0
         self._ahead = self._straight = self._budget = None

@@ -128,7 +128,7 @@ class Transaction:
         else:
             pins.check(base, location)
         if key_id == "" or (base is None and key_id is None and operation == "encrypt"):
-            raise ValueError(f"{location}: a new dataset needs a master key: {spelled('key_id')}")
+            raise ValueError(f"{location}: a new dataset needs a master key: give {spelled('key_id')}")
         if base is None and key_id is None:
             raise no_dataset(location)
         if not can_create(location) and not (single_writer if base is None else base.single_writer):

@@ -243,10 +243,12 @@ class RawReader(io.RawIOBase):
     """
 
     # The BufferedReader looks at it for each line: the property of IOBase takes half as long as reading a line.
-    closed = False
+    __slots__ = ("closed",)
+    closed: bool
 
     def __init__(self, plaintext: Plaintext, window: int) -> None:
         super().__init__()
+        self.closed = False
         self.plaintext = plaintext
         self._refill = 0
         self._position = 0
@@ -391,32 +393,37 @@ def _ahead_of(plaintext: Plaintext) -> Ahead | ReadAhead | None:
 
 
 class PipeReader(io.RawIOBase):
-    """Plaintext of a pipe, one block after the other."""
+    """Plaintext of a pipe, one block after the other.
 
-    closed = False
+    A BufferedReader on top, whose buffer has `window` bytes, gets whole blocks: no Python runs for what is copied from
+    there.
+    """
+
+    __slots__ = ("closed",)
+    closed: bool
 
     def __init__(
         self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
     ) -> None:
         super().__init__()
+        self.closed = False
         self._source = source
-        self._key = key
-        self._aad_prefix = aad_prefix
-        self._threads = threads
         self._length = length
         self._next_block = 0
+        # Opened where there was no room for all of it, and not handed over yet.
         self._plain = memoryview(b"")
         self._position = 0
         self._ended = False
         self.error: BaseException | None = None
-        # Of a block that is read, and of its plaintext; kept for the next.
+        # Of blocks that are read, reused.
         self._memory = bytearray(HEADER_LENGTH)
-        self._opened = bytearray()
         with memoryview(self._memory) as head:
             self.block_length = layout.read_header(head[: source.read_into(head)], source.name)
+        self._cipher = BlockCipher(key, aad_prefix, self.block_length, threads)
         self._stored = HEADER_LENGTH
-        self._stride = self.block_length + BLOCK_OVERHEAD
-        self._blocks_at_once = max(1, SMALL_WINDOW // self._stride)
+        blocks = max(1, SMALL_WINDOW // self.block_length)
+        self._wanted = self._cipher.stored(blocks * self.block_length)
+        self.window = min(SMALL_WINDOW, blocks * self.block_length)
 
     def readable(self) -> bool:
         return True
@@ -441,12 +448,11 @@ class PipeReader(io.RawIOBase):
 
     def _next(self, out: memoryview) -> int:
         """Open the next blocks: into `out`, if there is room for all of them; return how many bytes are there."""
-        wanted = self._stride * self._blocks_at_once
         # It may be in the memory that is filled.
         self._plain = memoryview(b"")
-        filled = self._fill(wanted)
+        filled = self._fill(self._wanted)
         self._stored += filled
-        self._ended = filled < wanted
+        self._ended = filled < self._wanted
         if not filled and self._next_block:
             self._check_end()
             return 0
@@ -454,35 +460,31 @@ class PipeReader(io.RawIOBase):
             self._check_end()
         elif self._length is not None and self._stored > self._length:
             _check_length(self._stored, self._length, self._source.name)
-        count = -(-filled // self._stride)
+        stride = self.block_length + BLOCK_OVERHEAD
+        count = -(-filled // stride)
         size = filled - count * BLOCK_OVERHEAD
         is_direct = len(out) >= size
         data = memoryview(self._memory)
         if is_direct:
-            out = out[:size]
+            opened = out[:size]
         elif count == 1:
-            # Where its ciphertext is.
-            out = data[NONCE_LENGTH : NONCE_LENGTH + size]
+            # Where its ciphertext is: a block may have gigabytes.
+            opened = data[NONCE_LENGTH : NONCE_LENGTH + size]
         else:
-            if len(self._opened) < size:
-                self._opened = bytearray(size)
-            out = memoryview(self._opened)[:size]
+            opened = memoryview(bytearray(size))
         last = self._next_block + count - 1
         try:
             with data:
-                native_blocks.open_blocks(
-                    data[:filled], out, self._key, self._aad_prefix, self.block_length, self._next_block,
-                    self._threads, self._source.name,
-                )  # fmt: skip
+                self._cipher.open(data[:filled], opened, self._next_block, self._source.name)
         except AuthenticationError as error:
             # The first block that fails is named, so all before it are authentic.
-            if self._length is None and 0 < last == error.block_index and filled % self._stride:
+            if self._length is None and 0 < last == error.block_index and filled % stride:
                 raise AuthenticationError.for_block(last, self._source.name, may_be_cut=True) from None
             raise
         self._next_block = last + 1
         if is_direct:
             return size
-        self._plain = out
+        self._plain = opened
         return 0
 
     def _fill(self, wanted: int) -> int:

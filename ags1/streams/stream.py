@@ -38,7 +38,7 @@ from ags1.keys import KeyMetadata, as_octets
 from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.storage import Output, PipeSource, octets, open_output, open_source
 from ags1.streams.cipher import INCOMPLETE, BlockCipher
-from ags1.streams.reading import SMALL_BUFFER, WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
+from ags1.streams.reading import WINDOW, PipeReader, Plaintext, RawReader, refuse, window_of
 from ags1.support.arguments import at_least_one
 from ags1.support.arrow_threads import lend
 from ags1.support.typing import Any, Buffer, NoReturn
@@ -120,7 +120,7 @@ class Reader(io.BufferedReader):
                 self._plaintext: Plaintext | None = None
                 self._pipe = PipeReader(opened, secret, prefix, length, threads)
                 self._trusted = length is not None
-                super().__init__(self._pipe, buffer_size=SMALL_BUFFER)
+                super().__init__(self._pipe, buffer_size=self._pipe.window)
             else:
                 self._plaintext = Plaintext(opened, secret, prefix, length, threads, memory_budget)
                 self._raw_reader = RawReader(self._plaintext, window_of(self._plaintext, threads))
@@ -241,7 +241,8 @@ class Writer(io.BufferedIOBase):
     ----------
     sink : path, URL or file object
         A file under a path or URL does not appear before :meth:`close` succeeds. A binary file object of the caller is
-        written from its position, flushed, and not closed.
+        written from its position, flushed, and not closed. As with any raw stream of :mod:`io`, its ``write`` must not
+        keep the memory that it gets.
     key : buffer of 16, 24 or 32 bytes, or Key
         The AES key.
     aad_prefix : buffer
@@ -428,7 +429,7 @@ class Writer(io.BufferedIOBase):
     def _wait_for(self, sealing: Gathered) -> None:
         assert self._output is not None
         if sealing.wait() and self._output.descriptor is None:
-            self._output.write_owned(sealing.stored())
+            self._output.write(sealing.stored())
         sealing.clear()
 
     def flush(self) -> None:

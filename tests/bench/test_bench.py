@@ -177,6 +177,10 @@ def test_the_floors_of_streams_do_the_work(native, threads, piece, tmp_path):
     native.read_stream(path, len(data), KEY, 1000, threads, piece)
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as process:
         native.read_pipe(process.stdout.fileno(), len(data), KEY, 1000, piece)
+    piped = tmp_path / "piped"
+    with piped.open("wb") as target, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=target) as process:
+        native.write_pipe(process.stdin.fileno(), data, KEY, 1000, piece)
+    assert ags1.decrypt(piped.read_bytes(), KEY) == data.tobytes()
     path.write_bytes(checks.flip(path.read_bytes(), -1))
     with pytest.raises(floors.FloorError, match="floors_read_stream: a tag did not verify"):
         native.read_stream(path, len(data), KEY, 1000, threads, piece)

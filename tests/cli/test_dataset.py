@@ -408,7 +408,7 @@ def test_each_kind_of_failure_has_its_exit_code(
         (["decrypt", "vault", "-"], 2, "argument TARGET: - is a stream"),
         (["verify", "-"], 2, "argument DATASET: - is a stream"),
         (["repair", "vault", "-"], 2, "argument SOURCE: - is a stream"),
-        (["encrypt", "tree", "new"], 2, "new: a new dataset needs a master key: --key-id ID"),
+        (["encrypt", "tree", "new"], 2, "new: a new dataset needs a master key: give --key-id"),
         (["encrypt", "tree", "other", "--key-id", "unknown"], 3, "there is no key with this id"),
         (["encrypt", "tree", "vault", "--key-id", "next"], 2, "is under the master key 'lake', not 'next'"),
         (["cat", "vault", "a.txt", "sub/a.txt", "--offset", "1"], 2, "are for one file"),

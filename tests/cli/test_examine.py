@@ -37,17 +37,7 @@ def test_inspect_shows_the_shape_of_one_file_without_a_key(run: Run, encrypted: 
         "  blocks            6, the last one with 5 bytes",
         "  plaintext length  5,005 bytes, if no block is missing at the end",
         "  overhead          176 bytes",
-        "  AGS1 header [8] [12|1,000|16][12|1,000|16] ... [12|5|16]   (nonce | ciphertext | tag)",
     ]
-
-
-@pytest.mark.parametrize(
-    ("length", "picture"),
-    [(0, "[12|0|16]"), (4, "[12|4|16]"), (5, "[12|4|16][12|1|16]"), (12, "[12|4|16][12|4|16][12|4|16]")],
-)
-def test_inspect_draws_few_blocks_in_full(run: Run, work: Path, length: int, picture: str) -> None:
-    (work / "x").write_bytes(ags1.encrypt(bytes(length), KEY, block_length=4))
-    assert f"AGS1 header [8] {picture}   (nonce" in run("inspect", "x").out
 
 
 def test_inspect_of_an_interoperable_file_has_no_remark(run: Run, work: Path) -> None:

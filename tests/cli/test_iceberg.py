@@ -16,10 +16,11 @@ pytest.importorskip("pyiceberg")
 from ags1.cli import main
 from ags1.cli.iceberg.opening import warnings_as_lines
 from ags1.cli.parser import parse, whole_parser
+from ags1.cli.spelling import option_of
 from ags1.errors import FormatError, KeyAccessError
 from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, UntrustedLengthWarning
 from ags1.keys import Key, KeyMetadata
-from ags1.support.exit_codes import describe
+from ags1.support.arguments import spell_by
 from tests.checks import KEY
 from tests.cli.conftest import Run
 
@@ -191,9 +192,12 @@ def test_a_property_that_no_catalog_has_is_refused_before_any_is_loaded(run: Run
 )
 def test_a_file_without_a_trusted_length_leads_to_the_option(work: Path, policy: str, advice: str) -> None:
     known = KnownFile(str(work / "plain"), "manifest", "avro", KeyMetadata(Key(KEY)), None)
-    with pytest.raises(FormatError) as caught:
-        EncryptedFileIO({"ags1.length-policy": policy}).new_input(known.path).plaintext(known)
-    assert advice in describe(caught.value)
+    before = spell_by(option_of)
+    try:
+        with pytest.raises(FormatError, match=advice):
+            EncryptedFileIO({"ags1.length-policy": policy}).new_input(known.path).plaintext(known)
+    finally:
+        spell_by(before)
 
 
 def test_lengths_that_nothing_vouches_for_are_warned_of_in_lines(capsys: pytest.CaptureFixture[str]) -> None:

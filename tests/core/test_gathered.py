@@ -76,7 +76,7 @@ def test_any_pieces_become_the_blocks_of_the_reference(seed: int, behind: bool) 
         first_block = choose.choice([0, 1, 255, 1 << 24, MAX_BLOCKS - blocks])
         made.start(-1, 0, key, prefix, first_block, helper)
         assert made.wait()
-        stored = made.stored()
+        stored = bytes(made.stored())
         assert stored == sealed_again(data, stored, block_length, first_block, key, prefix)
         made.clear()
         assert made.filled == 0
@@ -144,7 +144,8 @@ def test_what_is_being_sealed_is_neither_begun_again_nor_changed(behind: bool) -
                 call()
     assert made.wait()
     assert made.wait() is False
-    stored = made.stored()
+    assert made.stored().readonly
+    stored = bytes(made.stored())
     assert stored == sealed_again(data, stored, 1000, 0)
 
 
@@ -161,7 +162,7 @@ def test_no_block_has_an_index_that_an_int32_cannot_hold(behind: bool) -> None:
     # Nothing was begun: the last three blocks of all are still to be had.
     made.start(-1, 0, KEY, PREFIX, MAX_BLOCKS - 3, helper)
     assert made.wait()
-    stored = made.stored()
+    stored = bytes(made.stored())
     assert stored == sealed_again(data, stored, 1000, MAX_BLOCKS - 3)
 
 
@@ -222,7 +223,7 @@ def test_a_forked_child_never_waits_for_its_parents_windows(how: str) -> None:
                 own.start(-1, 0, KEY, PREFIX, 0, helper)
             own.start(-1, 0, KEY, PREFIX, 0, Helper())
             own.wait()
-            return own.stored()
+            return bytes(own.stored())
 
         stored = in_child(child)
         assert stored == sealed_again(b"own", stored, MIB, 0)

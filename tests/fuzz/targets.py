@@ -431,7 +431,7 @@ def walk_thrift(node: Any) -> list[native_thrift.Struct]:
         if isinstance(each, native_thrift.Struct):
             found.append(each)
             left += [each.get(field_id) for field_id in each.ids()]
-        elif isinstance(each, native_thrift.List | native_thrift.Map | tuple):
+        elif isinstance(each, native_thrift.List):
             left += list(each)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import struct
 
 import pytest
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 import ags1
+from ags1 import Key
 from ags1.parquet.native import modules as native_modules
 from tests.checks import BUFFER_KINDS, KEYS, OTHER_KEY, BufferKind, count_of_messages, flip, pattern
 from tests.parquet import reference_model
@@ -78,6 +80,26 @@ def test_counter_mode_takes_no_notice_of_the_aad() -> None:
 def test_no_two_modules_have_one_nonce() -> None:
     made = [native_modules.seal_module(b"x", KEY, AAD) for _ in range(10_000)]
     assert len({module[4:16] for module in made}) == 10_000
+
+
+def test_modules_that_are_sealed_at_once_are_those_of_their_places() -> None:
+    chooser = random.Random(7)
+    kinds = [kind for kind in range(1, 10) if kind not in (native_modules.DATA_PAGE, native_modules.DATA_PAGE_HEADER)]
+    places = [(chooser.choice(kinds), chooser.randrange(32768), chooser.randrange(32768)) for _ in range(60)]
+    keys = [chooser.choice([None, Key(KEY), Key(OTHER_KEY)]) for _ in places]
+    plain = [chooser.randbytes(chooser.choice([0, 1, 100, 5000])) for _ in places]
+    wanted = [(data, key, *place) for data, key, place in zip(plain, keys, places, strict=True)]
+    sealed = native_modules.seal_modules(b"file", wanted)
+    for data, (given, key, *place) in zip(sealed, wanted, strict=True):
+        aad = native_modules.module_aad(b"file", *place)
+        assert given == (data if key is None else native_modules.open_module(data, key, aad))
+    assert len({data[4:16] for data, key in zip(sealed, keys, strict=True) if key}) == sum(
+        key is not None for key in keys
+    )
+    assert native_modules.seal_modules(b"file", []) == []
+    for row_group, column in ((-1, 0), (32768, 0), (0, -1), (0, 32768)):
+        with pytest.raises(ags1.LimitError, match="outside 0 to 32767"):
+            native_modules.seal_modules(b"file", [(b"data", Key(KEY), 1, row_group, column)])
 
 
 @pytest.mark.parametrize("kind", BUFFER_KINDS, ids=str)

@@ -9,6 +9,7 @@ import mmap
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import fsspec
 import pyarrow
+import pyarrow.parquet as pq
 import pytest
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError
@@ -607,3 +609,42 @@ def test_pages_that_are_copied_are_opened(algorithm: str, tmp_path: Path) -> Non
             path.write_bytes(flip(path.read_bytes(), offset))
             with pytest.raises((AuthenticationError, FormatError)):
                 rekey_file(path, target, reading, config)
+
+
+@pytest.mark.parametrize("verb", ["encrypt", "rekey"])
+def test_a_further_column_chunk_costs_few_calls_of_python(verb: str) -> None:
+    """A lake has many small files: the time of each must not go to the interpreter, chunk by chunk."""
+    key, other = bytes(range(16)), bytes(range(1, 17))
+    counts = []
+    for groups in (1, 5):
+        plain, secret = io.BytesIO(), io.BytesIO()
+        columns = {f"c{number}": list(range(1000)) for number in range(8)}
+        pq.write_table(pyarrow.table(columns), plain, row_group_size=1000 // groups, write_page_index=True)
+        encrypt_file(plain.getvalue(), secret, EncryptionConfig(key))
+
+        def work(plain: bytes = plain.getvalue(), secret: bytes = secret.getvalue()) -> None:
+            if verb == "encrypt":
+                encrypt_file(plain, io.BytesIO(), EncryptionConfig(key), threads=1)
+            else:
+                rekey_file(secret, io.BytesIO(), DecryptionConfig(key), EncryptionConfig(other), threads=1)
+
+        work()
+        counts.append(_calls(work))
+    assert counts[1] - counts[0] < 32 * 30
+
+
+def _calls(work: Callable[[], None]) -> int:
+    """The Python functions that are called, without those in C."""
+    count = 0
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count

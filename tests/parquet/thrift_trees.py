@@ -28,7 +28,6 @@ from ags1.parquet.native.thrift import (
     STRUCT,
     UUID,
     List,
-    Map,
     Struct,
 )
 
@@ -91,9 +90,7 @@ class Encoder:
         if kind == STRUCT:
             return self.struct(value)
         if kind == MAP:
-            keys, values, pairs = value
-            head = varint(len(pairs)) + (bytes([keys << 4 | values]) if pairs else b"")
-            return head + b"".join(self.value(keys, one) + self.value(values, other) for one, other in pairs)
+            return bytes(value)
         item, items = value
         code = 2 if item == BOOL and self.odd() else item
         if len(items) < 15 and not self.odd():
@@ -101,6 +98,13 @@ class Encoder:
         else:
             head = bytes([0xF0 | code]) + varint(len(items), self.longer())
         return head + b"".join(self.value(item, each) for each in items)
+
+
+def encoded_map(keys: int, values: int, pairs: list[tuple[Any, Any]]) -> bytes:
+    """A map, which the module keeps as its bytes."""
+    head = varint(len(pairs)) + (bytes([keys << 4 | values]) if pairs else b"")
+    of = Encoder().value
+    return head + b"".join(of(keys, one) + of(values, other) for one, other in pairs)
 
 
 def encode(fields: list[tuple[int, int, Any]]) -> bytes:
@@ -113,9 +117,6 @@ def plain(value: Any, kind: int) -> Any:
         return [(each, value.kind(each), plain(value.get(each), value.kind(each))) for each in value.ids()]
     if kind in (LIST, SET):
         return value.kind, [plain(each, value.kind) for each in value]
-    if kind == MAP:
-        keys, values = value.key_kind, value.value_kind
-        return keys, values, [(plain(one, keys), plain(other, values)) for one, other in value]
     return value
 
 
@@ -128,8 +129,6 @@ def built(value: Any, kind: int) -> Any:
         return made
     if kind in (LIST, SET):
         return List(value[0], [built(each, value[0]) for each in value[1]])
-    if kind == MAP:
-        return Map(value[0], value[1], [(built(one, value[0]), built(other, value[1])) for one, other in value[2]])
     return value
 
 
@@ -147,38 +146,40 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
 FIELD_IDS = st.one_of(st.integers(1, 20), st.integers(-(1 << 15), (1 << 15) - 1))
 
 
-def values_of(kind: int, levels: int) -> st.SearchStrategy[Any]:
+def values_of(kind: int, levels: int, *, maps: bool = True) -> st.SearchStrategy[Any]:
     if kind in SCALARS:
         return SCALARS[kind]
     if kind == STRUCT:
-        return fields_of(levels - 1)
-    kinds = st.sampled_from([*SCALARS, *([LIST, STRUCT, MAP] if levels > 1 else [])])
+        return fields_of(levels - 1, maps=maps)
+    kinds = st.sampled_from([*SCALARS, *([LIST, STRUCT, *([MAP] if maps else [])] if levels > 1 else [])])
     if kind == MAP:
         return st.tuples(kinds, kinds).flatmap(
             lambda both: st.lists(
                 st.tuples(values_of(both[0], levels - 1), values_of(both[1], levels - 1)), min_size=1, max_size=3
-            ).map(lambda pairs: (*both, pairs))
+            ).map(lambda pairs: encoded_map(*both, pairs))
         )
     return kinds.flatmap(
-        lambda item: st.lists(values_of(item, levels - 1), max_size=17).map(lambda items: (item, items))
+        lambda item: st.lists(values_of(item, levels - 1, maps=maps), max_size=17).map(lambda items: (item, items))
     )
 
 
-def fields_of(levels: int) -> st.SearchStrategy[list[tuple[int, int, Any]]]:
-    kinds = st.sampled_from([*SCALARS, *([LIST, SET, MAP, STRUCT] if levels > 0 else [])])
+def fields_of(levels: int, *, maps: bool = True) -> st.SearchStrategy[list[tuple[int, int, Any]]]:
+    kinds = st.sampled_from([*SCALARS, *([LIST, SET, STRUCT, *([MAP] if maps else [])] if levels > 0 else [])])
     field = st.tuples(FIELD_IDS, kinds).flatmap(
-        lambda both: values_of(both[1], levels).map(lambda value: (both[0], both[1], value))
+        lambda both: values_of(both[1], levels, maps=maps).map(lambda value: (both[0], both[1], value))
     )
     return st.lists(field, max_size=6, unique_by=lambda each: each[0])
 
 
 TREES = fields_of(3)
+WITHOUT_MAPS = fields_of(3, maps=False)
 
 EVERYTHING = encode(
     [
         (1, BOOL, True), (2, BOOL, False), (3, I8, -7), (4, I16, -300), (5, I32, 1 << 30), (6, I64, -(1 << 63)),
         (7, DOUBLE, -1.5), (8, BINARY, b"octets"), (9, LIST, (I32, list(range(20)))), (10, SET, (BINARY, [b"", b"x"])),
-        (11, MAP, (BINARY, STRUCT, [(b"k", [(1, I32, 5)])])), (12, STRUCT, [(1, LIST, (BOOL, [True, False]))]),
+        (11, MAP, encoded_map(BINARY, STRUCT, [(b"k", [(1, I32, 5)])])),
+        (12, STRUCT, [(1, LIST, (BOOL, [True, False]))]),
         (13, UUID, bytes(range(16))), (700, I32, 3), (701, LIST, (STRUCT, [[(1, I64, 1)], [], [(2, BOOL, True)]])),
     ]
 )  # fmt: skip

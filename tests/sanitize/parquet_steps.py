@@ -46,6 +46,10 @@ def modules(scale: int) -> None:
                 for cut in (0, 3, 4, 15, 16, 31, len(made) - 1):
                     with contextlib.suppress(ags1.Ags1Error):
                         native_modules.open_module(exact(made[:cut]), key, b"aad", ctr)
+            wanted = [(exact(data(length)), ags1.Key(key), 1, 2, 3), (b"", None, 1, 2, 3)]
+            sealed = native_modules.seal_modules(exact(b"file"), wanted)
+            opened = native_modules.open_module(sealed[0], key, native_modules.module_aad(b"file", 1, 2, 3))
+            assert [opened, sealed[1]] == [data(length), b""]
             signature = exact(native_modules.sign_footer(data(length), key, b"aad"))
             native_modules.verify_footer(exact(data(length)), signature, key, b"aad")
     for length in range(300):

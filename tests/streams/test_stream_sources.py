@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import ags1
+from ags1.streams.reading import PipeReader
 from tests import checks, reference
 from tests.checks import KEY, MIB, PREFIX, CountingFile, open_descriptors, pattern
 from tests.streams.test_stream import BLOCK, reader_of, sealed
@@ -274,6 +275,21 @@ def test_reading_a_fifo_by_its_path(feeder: Any, tmp_path: Path) -> None:
         assert reader.read(500) == pattern(700)[:500]
         assert reader.read() == pattern(700)[500:]
     assert open_descriptors() == before
+
+
+def test_small_pieces_of_a_pipe_run_python_once_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    readinto = PipeReader.readinto
+
+    def counted(raw: PipeReader, buffer: Any) -> int:
+        calls.append(readinto(raw, buffer))
+        return calls[-1]
+
+    monkeypatch.setattr(PipeReader, "readinto", counted)
+    with reader_of(checks.Pipe(sealed(3 * MIB))) as reader:
+        assert b"".join(iter(lambda: reader.read(10_007), b"")) == pattern(3 * MIB)
+    assert sum(calls) == 3 * MIB
+    assert len(calls) <= 6
 
 
 def test_a_pipe_says_what_it_cannot_do() -> None:

@@ -260,7 +260,8 @@ class FileDecryption(HoldsKeys):
 
     def given_key(self, path: tuple[str, ...]) -> Key | None:
         """The key that `column_keys` has for a column."""
-        index = self._config._column_names.find(path)
+        names = self._config._column_names
+        index = names.find(path) if len(names) else None
         return None if index is None else self._config._column_keys[index]
 
     def _find(self, key_metadata: bytes | None, what: str, argument: str) -> Key:

@@ -15,6 +15,8 @@ Only pages have a page ordinal, and dictionary pages have none. In AES_GCM_CTR_V
 modules. Source: Parquet encryption specification, "Encryption algorithms" and "Additional Authenticated Data".
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -24,7 +26,7 @@ from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, Key, as_key, count_messages, ctr_context_free, ctr_context_new,
     ctr_context_rekey, ctr_crypt, draw_nonces, gcm_context_free, gcm_context_rekey, gcm_context_unkeyed, gcm_last_error,
-    gcm_open, gcm_seal, raise_status,
+    gcm_open, gcm_seal, new_nonces, raise_status,
 )
 from ags1.core.layout cimport ags1_load_le32, ags1_store_le32
 
@@ -63,8 +65,7 @@ cdef int modules_init(Modules *modules, const uint8_t *file_aad, size_t file_aad
     if file_aad_length:
         memcpy(modules.aad, file_aad, file_aad_length)
     modules.gcm = gcm_context_unkeyed()
-    modules.ctr = ctr_context_new()
-    if modules.gcm == NULL or modules.ctr == NULL:
+    if modules.gcm == NULL:
         return GCM_BACKEND
     return GCM_OK
 
@@ -111,7 +112,9 @@ cdef inline int _key_ctr(Modules *modules, const uint8_t *key, size_t key_length
     if modules.ctr_key == key:
         return GCM_OK
     modules.ctr_key = NULL
-    if ctr_context_rekey(modules.ctr, key, key_length) != GCM_OK:
+    if modules.ctr == NULL:
+        modules.ctr = ctr_context_new()
+    if modules.ctr == NULL or ctr_context_rekey(modules.ctr, key, key_length) != GCM_OK:
         return GCM_BACKEND
     modules.ctr_key = key
     return GCM_OK
@@ -191,22 +194,26 @@ def module_aad(file_aad, int module_type, row_group=None, column=None, page=None
     ValueError
         No such type, or an ordinal missing or too many.
     """
-    needed = ()
+    cdef BufferView view = readable(file_aad, "file_aad")
+    cdef bint has_page = module_type == MODULE_DATA_PAGE or module_type == MODULE_DATA_PAGE_HEADER
+    cdef bytearray aad
     # Literal numbers: a comparison with an enum would be unsigned.
     if not 0 <= module_type <= 9:
         raise ValueError(f"module type {module_type} is not one of 0 to 9")
-    if module_type != MODULE_FOOTER:
-        needed = (("row group", row_group), ("column", column))
-    if module_type == MODULE_DATA_PAGE or module_type == MODULE_DATA_PAGE_HEADER:
-        needed = (*needed, ("page", page))
-    elif page is not None:
+    if page is not None and not has_page:
         raise ValueError(f"a {NAMES[module_type]} has no page ordinal")
-    ordinals = bytearray()
-    for what, ordinal in needed:
-        if ordinal is None:
+    for what, ordinal, needed in (
+        ("row group", row_group, module_type != MODULE_FOOTER), ("column", column, module_type != MODULE_FOOTER),
+        ("page", page, has_page),
+    ):
+        if needed and ordinal is None:
             raise ValueError(f"a {NAMES[module_type]} needs the ordinal of its {what}")
-        ordinals += check_ordinal(ordinal, what).to_bytes(2, "little")
-    return bytes(file_aad) + bytes([module_type]) + bytes(ordinals)
+        if needed:
+            check_ordinal(ordinal, what)
+    aad = bytearray(view.nbytes + 7)
+    memcpy(<uint8_t *>aad, view.data, view.nbytes)
+    length = _write_aad(aad, view.nbytes, module_type, row_group or 0, column or 0, page or 0)
+    return bytes(aad[:length])
 
 
 def module_name(int module_type, row_group=None, str column=None, page=None):
@@ -254,6 +261,55 @@ def seal_module(data, key, aad, bint ctr=False):
     if status != GCM_OK:
         raise_status(status, gcm_last_error(status), "sealing a module")
     return bytes(out)
+
+
+def seal_modules(file_aad, modules):
+    """Seal modules of one file, (data, key, type, row group, column) each, with one context; no pages, no CTR modules.
+
+    Without a key the data are returned as they are. Return their bytes in the same order. Errors are those of
+    :func:`seal_module`, and LimitError for an ordinal.
+    """
+    cdef BufferView aad = readable(file_aad, "file_aad"), plain
+    cdef Key key
+    cdef bytes sealed
+    cdef uint8_t *out
+    cdef uint8_t *nonces
+    cdef Modules state
+    cdef int module_type, group_ordinal, column_ordinal, status
+    cdef int64_t index
+    cdef tuple wanted = tuple(modules)
+    made = []
+    # Keys must not be freed before the context that knows them by their addresses.
+    keys = []
+    if not wanted:
+        return made
+    nonces = new_nonces(len(wanted))
+    status = modules_init(&state, aad.data, aad.nbytes, True)
+    try:
+        for index, (data, given, module_type, row_group, column) in enumerate(wanted):
+            if given is None:
+                made.append(bytes(data))
+                continue
+            key, plain = as_key(given), readable(data, "data")
+            keys.append(key)
+            if plain.nbytes > MAX_MODULE_LENGTH - GCM_OVERHEAD:
+                raise LimitError(f"a module of {plain.nbytes} bytes is above the limit of {MAX_MODULE_LENGTH}")
+            group_ordinal, column_ordinal = check_ordinal(row_group, "row group"), check_ordinal(column, "column")
+            count_messages(key, 1)
+            sealed = PyBytes_FromStringAndSize(NULL, plain.nbytes + GCM_OVERHEAD)
+            out = <uint8_t *>PyBytes_AS_STRING(sealed)
+            with nogil:
+                if status == GCM_OK:
+                    status = module_seal(
+                        &state, key.octets, key.length, False, module_type, group_ordinal, column_ordinal, 0,
+                        nonces + 12 * index, plain.data, plain.nbytes, out)
+            if status != GCM_OK:
+                raise_status(status, gcm_last_error(status), "sealing modules")
+            made.append(sealed)
+        return made
+    finally:
+        modules_free(&state)
+        PyMem_Free(nonces)
 
 
 def open_module(data, key, aad, bint ctr=False, str name="module"):

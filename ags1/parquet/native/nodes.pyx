@@ -14,7 +14,8 @@ must be rewritten, and how long everything becomes; then the bytes are made in o
     replace(node, index, item_from(...))
     encoded(node)
 
-The classes that callers see, Struct, List and Map, are in thrift. Source: see compact.h.
+The classes that callers see, Struct and List, are in thrift. A map, which Parquet has none of, is bytes that are kept.
+Source: see compact.h.
 """
 
 cimport cython
@@ -37,7 +38,7 @@ from ags1.core.compact cimport (
 from ags1.core.compact_items cimport (
     AGS1_ITEM_INLINE, AGS1_ITEM_OBJECT, AGS1_ITEM_SPAN, AGS1_ITEMS_DUPLICATE, AGS1_ITEMS_NO_MEMORY, ags1_integer_fits,
     ags1_is_container, ags1_is_integer, ags1_item, ags1_item_inline_size, ags1_item_put_header, ags1_item_put_inline,
-    ags1_items, ags1_items_put_list, ags1_items_put_map, ags1_items_reserve, ags1_items_walk,
+    ags1_items, ags1_items_put_list, ags1_items_reserve, ags1_items_walk,
 )
 
 from ags1.errors import FormatError, TruncatedError
@@ -61,14 +62,12 @@ cdef tuple KIND_NAMES = (
 
 cdef object STRUCT_TYPE = None
 cdef object LIST_TYPE = None
-cdef object MAP_TYPE = None
 
 
-cdef void set_types(object struct_type, object list_type, object map_type) noexcept:
-    global STRUCT_TYPE, LIST_TYPE, MAP_TYPE
+cdef void set_types(object struct_type, object list_type) noexcept:
+    global STRUCT_TYPE, LIST_TYPE
     STRUCT_TYPE = struct_type
     LIST_TYPE = list_type
-    MAP_TYPE = map_type
 
 
 cdef str kind_name(int kind):
@@ -77,7 +76,7 @@ cdef str kind_name(int kind):
 
 @cython.no_gc
 cdef class Node:
-    """The base of Struct, List and Map; callers do not make it.
+    """The base of Struct and List; callers do not make it.
 
     References go from a node to its children only, and a child never was anybody else's: callers' values are copied.
     So there are no cycles for the garbage collector to find, every node has one depth, and no recursion over nodes is
@@ -124,9 +123,7 @@ cdef void hold(ags1_item *item, object value) noexcept:
 
 
 cdef Node made(int shape):
-    cdef object wanted = STRUCT_TYPE if shape == AGS1_COMPACT_STRUCT else MAP_TYPE if shape == AGS1_COMPACT_MAP \
-        else LIST_TYPE
-    return <Node>ags1_new(wanted, ())
+    return <Node>ags1_new(STRUCT_TYPE if shape == AGS1_COMPACT_STRUCT else LIST_TYPE, ())
 
 
 # -- opening ---------------------------------------------------------------------------------------------------
@@ -172,7 +169,6 @@ cdef int open_node(Node self) except -1:
     self.count = found.count
     self.capacity = found.capacity
     self.first = <uint8_t>found.first
-    self.second = <uint8_t>found.second
     self.length = found.cursor.at - (found.base + self.start)
     self.opened = True
     return 0
@@ -307,6 +303,8 @@ cdef object value_of(Node self, ags1_item *item):
         return truth_of(self, item)
     if kind == AGS1_COMPACT_DOUBLE:
         return double_of(self, item)
+    if kind == AGS1_COMPACT_MAP:
+        return PyBytes_FromStringAndSize(<const char *>self.source.data + item.data, item.length)
     if ags1_is_container(kind):
         return child_of(self, item)
     return octets_of(self, item)
@@ -346,8 +344,10 @@ cdef ags1_item item_from(int kind, object value, Node parent, object before):
         if kind == AGS1_COMPACT_UUID and PyBytes_GET_SIZE(value) != 16:
             raise ValueError(f"a UUID must be 16 bytes, got {PyBytes_GET_SIZE(value)}")
         hold(&item, value)
-    elif ags1_is_container(kind):
-        wanted = STRUCT_TYPE if kind == AGS1_COMPACT_STRUCT else MAP_TYPE if kind == AGS1_COMPACT_MAP else LIST_TYPE
+    elif kind == AGS1_COMPACT_MAP:
+        raise ValueError("a map is kept as it is, and cannot be set")
+    else:
+        wanted = STRUCT_TYPE if kind == AGS1_COMPACT_STRUCT else LIST_TYPE
         if not isinstance(value, wanted):
             raise TypeError(f"a {KIND_NAMES[kind]} must be a {wanted.__name__}, not {type(value).__name__}")
         node = <Node>value
@@ -355,8 +355,6 @@ cdef ags1_item item_from(int kind, object value, Node parent, object before):
             measure(node)
             node = copied(node, parent.depth + 1)
         hold(&item, node)
-    else:
-        raise ValueError(f"kind must be one of the constants of this module, got {kind}")
     return item
 
 
@@ -424,7 +422,6 @@ cdef Node copied(Node self, int depth):
     copy.start = self.start
     copy.length = self.length
     copy.first = self.first
-    copy.second = self.second
     copy.depth = <uint8_t>depth
     copy.altered = self.altered
     if not ags1_items_reserve(&copy.items, &copy.capacity, self.count):
@@ -507,8 +504,6 @@ cdef uint8_t *head_end(Node self, uint8_t *out) noexcept:
     """Write the bytes before the items."""
     if self.shape == AGS1_COMPACT_LIST:
         return ags1_items_put_list(out, self.first, self.count)
-    if self.shape == AGS1_COMPACT_MAP:
-        return ags1_items_put_map(out, self.first, self.second, self.count // 2)
     return out
 
 

@@ -35,8 +35,8 @@ from ags1.core.compact cimport (
 )
 from ags1.core.compact_items cimport AGS1_ITEM_OBJECT, ags1_is_integer, ags1_item
 from ags1.parquet.native.nodes cimport (
-    Node, child_of, copied, drop, encoded, held, insert, item_from, kind_name, measure, number_of, octets_of,
-    open_node, opened, remove, replace, set_types, truth_of, unopened, value_of,
+    Node, child_of, copied, encoded, held, insert, item_from, kind_name, measure, number_of, octets_of,
+    open_node, opened, remove as remove_at, replace, set_types, truth_of, unopened, value_of,
 )
 
 from ags1.errors import FormatError
@@ -166,27 +166,27 @@ cdef class Struct(Node):
         cdef ags1_item *item = find(self, field_id)
         return default if item == NULL else value_of(self, item)
 
-    def integer(self, int field_id, default=None):
+    cpdef object integer(self, int field_id, default=None):
         cdef ags1_item *item = find_kind(self, field_id, AGS1_COMPACT_I64)
         return default if item == NULL else number_of(self, item)
 
-    def boolean(self, int field_id, default=None):
+    cpdef object boolean(self, int field_id, default=None):
         cdef ags1_item *item = find_kind(self, field_id, AGS1_COMPACT_TRUE)
         return default if item == NULL else truth_of(self, item)
 
-    def binary(self, int field_id, default=None):
+    cpdef object binary(self, int field_id, default=None):
         cdef ags1_item *item = find_kind(self, field_id, AGS1_COMPACT_BINARY)
         return default if item == NULL else octets_of(self, item)
 
-    def struct(self, int field_id, default=None):
+    cpdef object struct(self, int field_id, default=None):
         cdef ags1_item *item = find_kind(self, field_id, AGS1_COMPACT_STRUCT)
         return default if item == NULL else child_of(self, item)
 
-    def list(self, int field_id, default=None):
+    cpdef object list(self, int field_id, default=None):
         cdef ags1_item *item = find_kind(self, field_id, AGS1_COMPACT_LIST)
         return default if item == NULL else child_of(self, item)
 
-    def set(self, int field_id, int kind, value):
+    cpdef object set(self, int field_id, int kind, value):
         cdef ags1_item *old = find(self, field_id)
         cdef ags1_item item
         cdef int64_t index
@@ -202,17 +202,17 @@ cdef class Struct(Node):
         else:
             insert(self, index, item)
 
-    def remove(self, int field_id):
+    cpdef object remove(self, int field_id):
         cdef ags1_item *item = find(self, field_id)
         if item != NULL:
-            remove(self, item - self.items)
+            remove_at(self, item - self.items)
 
-    def copy(self):
+    cpdef object copy(self):
         opened(self)
         measure(self)
         return copied(self, 1)
 
-    def encode(self):
+    cpdef object encode(self):
         return encoded(self)
 
     def __repr__(self):
@@ -224,37 +224,14 @@ cdef class Struct(Node):
         return f"<Struct fields {shown}>" if ids else "<Struct without fields>"
 
 
-cdef class _Items:
-    """Iterator over a list's items or a map's pairs."""
-
-    cdef Node node
+cdef list items_of(Node node):
     cdef int64_t index
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        cdef Node node = self.node
-        cdef int64_t index = self.index
-        if index >= node.count:
-            raise StopIteration
-        if node.shape == AGS1_COMPACT_MAP:
-            self.index += 2
-            return value_of(node, &node.items[index]), value_of(node, &node.items[index + 1])
-        self.index += 1
-        return value_of(node, &node.items[index])
-
-
-cdef _Items items_of(Node node):
-    cdef _Items found
     opened(node)
-    found = _Items.__new__(_Items)
-    found.node = node
-    return found
+    return [value_of(node, &node.items[index]) for index in range(node.count)]
 
 
-cdef object items_of_kind(List self, int kind):
-    """An iterator over items of an accepted kind. An empty list may be of any kind."""
+cdef list items_of_kind(List self, int kind):
+    """The items, which must be of an accepted kind. An empty list may be of any kind."""
     opened(self)
     if self.count and not agrees(self.first, kind):
         raise FormatError(f"{self.what}: a list has items of kind {kind_name(self.first)}, not {kind_name(kind)}")
@@ -288,83 +265,22 @@ cdef class List(Node):
         return value_of(self, &self.items[place_in(self, index, self.count)])
 
     def __iter__(self):
-        return items_of(self)
-
-    def __setitem__(self, index, value):
-        cdef ags1_item *old
-        cdef ags1_item item
-        cdef int64_t wanted
-        opened(self)
-        wanted = place_in(self, index, self.count)
-        old = &self.items[wanted]
-        before = held(old) if old.form == AGS1_ITEM_OBJECT else None
-        # It may run code of the caller, but no code can make a list shorter.
-        item = item_from(self.first, value, self, before)
-        replace(self, wanted, item)
+        return iter(items_of(self))
 
     def append(self, value):
         cdef ags1_item item
         opened(self)
-        item = item_from(self.first, value, self, None)
+        item = item_from(checked_kind(self.first), value, self, None)
         insert(self, self.count, item)
 
-    def integers(self):
-        return list(items_of_kind(self, AGS1_COMPACT_I64))
+    cpdef object integers(self):
+        return items_of_kind(self, AGS1_COMPACT_I64)
 
     def structs(self):
-        return items_of_kind(self, AGS1_COMPACT_STRUCT)
+        return iter(items_of_kind(self, AGS1_COMPACT_STRUCT))
 
     def __repr__(self):
         return f"<List of {len(self)} {kind_name(self.first)}>"
 
 
-@cython.final
-@cython.no_gc
-cdef class Map(Node):
-    def __cinit__(self, *arguments, **named):
-        self.shape = AGS1_COMPACT_MAP
-
-    def __init__(self, int key_kind, int value_kind, pairs=()):
-        cdef ags1_item first, second
-        if self.source is not None or self.count:
-            raise TypeError("a Map cannot be initialised again")
-        self.first = <uint8_t>checked_kind(key_kind)
-        self.second = <uint8_t>checked_kind(value_kind)
-        for key, value in pairs:
-            first = item_from(self.first, key, self, None)
-            try:
-                second = item_from(self.second, value, self, None)
-            except BaseException:
-                drop(&first)
-                raise
-            insert(self, self.count, first)
-            insert(self, self.count, second)
-
-    @property
-    def key_kind(self):
-        opened(self)
-        return plain_kind(self.first)
-
-    @property
-    def value_kind(self):
-        opened(self)
-        return plain_kind(self.second)
-
-    def __len__(self):
-        opened(self)
-        return self.count // 2
-
-    def __getitem__(self, index):
-        cdef int64_t wanted
-        opened(self)
-        wanted = 2 * place_in(self, index, self.count // 2)
-        return value_of(self, &self.items[wanted]), value_of(self, &self.items[wanted + 1])
-
-    def __iter__(self):
-        return items_of(self)
-
-    def __repr__(self):
-        return f"<Map of {len(self)} {kind_name(self.first)} to {kind_name(self.second)}>"
-
-
-set_types(Struct, List, Map)
+set_types(Struct, List)

@@ -9,84 +9,37 @@ knows them or not. Source: parquet.thrift; Parquet encryption specification.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from ags1.errors import FormatError
 from ags1.parquet.native import modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
-from ags1.parquet.native.thrift import BINARY, I16, I32, I64, LIST, STRUCT, List, Struct
+from ags1.parquet.native.thrift import BINARY, I16, I64, LIST, STRUCT, List, Struct
 from ags1.parquet.rewrite._page_copy import move_chunks
+from ags1.parquet.rewrite._target_chunk import TargetChunk, fitting
+from ags1.parquet.structure.chunks import INDEX_OFFSETS, SourceChunk
 from ags1.parquet.structure.fields import (
-    ColumnChunk,
     ColumnCryptoMetaData,
     ColumnMetaData,
     EncryptionWithColumnKey,
     FileMetaData,
-    OffsetIndex,
-    PageLocation,
     RowGroup,
-    names_of,
 )
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, MAGIC, encode_footer
 from ags1.parquet.structure.schema import read_schema
-from ags1.parquet.structure.source_file import (
-    DICTIONARY_ENCODINGS,
-    INDEX_OFFSETS,
-    SourceChunk,
-    SourceFile,
-    SourceRowGroup,
-    foretells_dictionary,
-)
+from ags1.parquet.structure.source_file import SourceFile, SourceRowGroup
 from ags1.storage import Output
-from ags1.support.typing import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from ags1.core.gcm import Key
     from ags1.parquet.keys.properties import ColumnKey, FileEncryption
 
-# Fields of ColumnMetaData that a plaintext footer shows for an encrypted column: the structure of the file, nothing
-# about values.
-_VISIBLE_FIELDS = frozenset(
-    {
-        ColumnMetaData.TYPE,
-        ColumnMetaData.ENCODINGS,
-        ColumnMetaData.PATH_IN_SCHEMA,
-        ColumnMetaData.CODEC,
-        ColumnMetaData.NUM_VALUES,
-        ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE,
-        ColumnMetaData.TOTAL_COMPRESSED_SIZE,
-        ColumnMetaData.DATA_PAGE_OFFSET,
-        ColumnMetaData.INDEX_PAGE_OFFSET,
-        ColumnMetaData.DICTIONARY_PAGE_OFFSET,
-    }
-)
-# The same for ColumnChunk: all known fields. Unknown fields cannot be stored in any other place.
-_VISIBLE_CHUNK_FIELDS = frozenset(names_of(ColumnChunk))
 # Bytes of pages.
 _OPENED_AT_ONCE = 32 << 20
 _V2_PAGE_TYPE = 3
-
-
-@dataclasses.dataclass(slots=True)
-class _TargetChunk:
-    """A column chunk that is copied from one file to another."""
-
-    source: SourceChunk
-    row_group: int
-    column: int
-    column_key: ColumnKey | None
-    structure: Struct
-    metadata: Struct
-    unchanged: bool = False
-    chunk: Chunk = dataclasses.field(init=False)
-
-    @property
-    def name(self) -> str:
-        return self.source.name
 
 
 class TargetFile:
@@ -112,7 +65,13 @@ class TargetFile:
         self._row_groups = 0
         self._rows = 0
         self.row_group_offsets: list[int] = []
-        self._finished: list[tuple[_TargetChunk, bytes | None, bytes | None]] = []
+        # With their indexes, in plaintext, by module type.
+        self._finished: list[tuple[TargetChunk, dict[int, bytes]]] = []
+        # ColumnCryptoMetaData of each column.
+        self._crypto: list[Struct | None] = []
+        self._protection = PLAINTEXT
+        if encryption is not None:
+            self._protection = AES_GCM if encryption.algorithm == "AES_GCM_V1" else AES_CTR
         output.write(MAGIC if encryption is None or encryption.plaintext_footer else ENCRYPTED_MAGIC)
 
     @property
@@ -143,7 +102,7 @@ class TargetFile:
                 groups.append(structure)
         self._rows += source_metadata.integer(FileMetaData.NUM_ROWS, 0)
         first = self._row_groups
-        pending: list[list[_TargetChunk]] = []
+        pending: list[list[TargetChunk]] = []
 
         def chunks() -> Iterator[Chunk]:
             for group in source.row_groups():
@@ -183,7 +142,7 @@ class TargetFile:
         structure = groups[index]
         assert isinstance(structure, Struct)
         self._rows += rows
-        found: list[_TargetChunk] = []
+        found: list[TargetChunk] = []
         for source, chunks in ((group.file, list(group.chunks())[:width]), (further, list(behind.chunks()))):
             targets = self._targets(chunks, keys[len(found) :][: len(chunks)], structure, index, len(found))
             self._move(source, (each.chunk for each in targets), None)
@@ -191,7 +150,9 @@ class TargetFile:
         self._settle([found])
 
     def _keys(self, paths: Sequence[tuple[str, ...]]) -> Sequence[ColumnKey | None]:
-        return [None] * len(paths) if self._encryption is None else self._encryption.columns(paths)
+        keys = [None] * len(paths) if self._encryption is None else self._encryption.columns(paths)
+        self._crypto = self._crypto or [_crypto_metadata(*each) for each in zip(paths, keys, strict=True)]
+        return keys
 
     def _targets(
         self,
@@ -202,27 +163,23 @@ class TargetFile:
         first: int = 0,
         *,
         unchanged_aad: bool = False,
-    ) -> list[_TargetChunk]:
+    ) -> list[TargetChunk]:
         """Column chunks as they will be in a row group of this file, from column `first` on."""
         nodes = structure.list(RowGroup.COLUMNS)
         assert nodes is not None
-        found = []
-        for column, (chunk, key) in enumerate(zip(chunks, keys, strict=True), first):
-            other = None
-            if self._encryption is not None:
-                modules.check_ordinal(row_group, "row group", chunk.file.name)
-                modules.check_ordinal(column, "column", chunk.file.name)
-                other = chunk.other_column()
-            if other is not None:
-                # parquet-java would treat these pages as that column, which may have no key.
-                raise FormatError(f"{chunk.name}: its metadata says that it is column {other!r}")
-            node = nodes[column]
-            assert isinstance(node, Struct)
-            target = _TargetChunk(chunk, row_group, column, key, node, chunk.known_metadata().copy())
-            target.unchanged = self._is_unchanged(target, unchanged_aad)
-            target.chunk = self._to_walk(target)
-            found.append(target)
-        return found
+        return [
+            TargetChunk(
+                chunk,
+                row_group,
+                column,
+                key,
+                nodes[column],
+                protection=PLAINTEXT if key is None else self._protection,
+                encrypts=self._encryption is not None,
+                unchanged=self._is_unchanged(chunk, row_group, key, unchanged_aad),
+            )
+            for column, (chunk, key) in enumerate(zip(chunks, keys, strict=True), first)
+        ]
 
     def _move(self, source: SourceFile, chunks: Iterable[Chunk], advance: Callable[[int], None] | None) -> None:
         encryption = self._encryption
@@ -234,102 +191,55 @@ class TargetFile:
         )
         move_chunks(source, chunks, self._output, conversion, advance or (lambda count: None))
 
-    def _settle(self, pending: list[list[_TargetChunk]]) -> None:
+    def _settle(self, pending: list[list[TargetChunk]]) -> None:
         """Set what depends on where the pages are, after they are written."""
         self._row_groups += len(pending)
-        for settle in (self._settle_pages, self._write_bloom_filter, self._keep_indexes):
-            for found in pending:
-                for target in found:
-                    settle(target)
+        targets = list(chain.from_iterable(pending))
+        for target in targets:
+            target.settle_pages()
+        self._write_bloom_filters(targets)
+        self._finished += [(target, self._indexes(target)) for target in targets]
         for found in pending:
             self._settle_row_group(found)
 
-    def _is_unchanged(self, target: _TargetChunk, unchanged_aad: bool) -> bool:
-        source, key = target.source, target.column_key
+    def _is_unchanged(self, source: SourceChunk, row_group: int, key: ColumnKey | None, unchanged_aad: bool) -> bool:
         if key is None or not source.encrypted:
             if key is not None or source.encrypted or source.file.forgets_dictionary_headers:
                 return False
             return _pages_of(source, self._threads) is not None
-        if not unchanged_aad or source.row_group != target.row_group or source.key != key.key:
+        if not unchanged_aad or source.row_group != row_group or source.key != key.key:
             return False
         found = _pages_of(source, self._threads)
         return found is not None and not found
 
-    def _to_walk(self, target: _TargetChunk) -> Chunk:
-        key = target.column_key
-        if target.unchanged:
-            return target.source.to_walk(raw=True)
-        protection = PLAINTEXT
-        if key is not None:
-            assert self._encryption is not None
-            protection = AES_GCM if self._encryption.algorithm == "AES_GCM_V1" else AES_CTR
-        return target.source.to_walk(
-            target_protection=protection,
-            target_key=key.key if key is not None else None,
-            target_ordinals=(target.row_group, target.column),
-        )
+    def _write_bloom_filters(self, targets: list[TargetChunk]) -> None:
+        for target in targets:
+            found = None if self._drop_bloom_filters else target.source.bloom_filter()
+            if found is None:
+                target.place_bloom_filter(None, None)
+                continue
+            target.source.file.claim(sum(map(len, found)), target.name)
+            parts = zip((modules.BLOOM_FILTER_HEADER, modules.BLOOM_FILTER_BITSET), found, strict=True)
+            stored = b"".join(self._protect([target.module(kind, data) for kind, data in parts]))
+            target.place_bloom_filter(self._output.position, len(stored))
+            self._output.write(stored)
 
-    def _settle_pages(self, target: _TargetChunk) -> None:
-        """Set offsets and sizes of the pages, after they are written."""
-        metadata, chunk = target.metadata, target.chunk
-        if target.unchanged:
-            shift = max(chunk.first_offset, 4) - chunk.start
-            for field in (
-                ColumnMetaData.DATA_PAGE_OFFSET,
-                ColumnMetaData.INDEX_PAGE_OFFSET,
-                ColumnMetaData.DICTIONARY_PAGE_OFFSET,
-            ):
-                offset = metadata.integer(field)
-                if offset is not None and offset > 0:
-                    metadata.set(field, I64, _fitting(offset + shift, target.name))
-            return
-        metadata.set(ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, I64, chunk.total_uncompressed)
-        metadata.set(ColumnMetaData.TOTAL_COMPRESSED_SIZE, I64, chunk.total_compressed)
-        first = max(chunk.first_offset, 4)
-        offset = chunk.data_page_offset if chunk.data_page_offset >= 0 else first
-        metadata.set(ColumnMetaData.DATA_PAGE_OFFSET, I64, offset)
-        metadata.remove(ColumnMetaData.INDEX_PAGE_OFFSET)
-        if chunk.dictionary_page_offset >= 0:
-            metadata.set(ColumnMetaData.DICTIONARY_PAGE_OFFSET, I64, chunk.dictionary_page_offset)
-        else:
-            metadata.remove(ColumnMetaData.DICTIONARY_PAGE_OFFSET)
-        # No reader uses the first page of a chunk without values.
-        if target.column_key is not None and chunk.values > 0:
-            _agree_on_dictionary(metadata, chunk.dictionary_page_offset >= 0)
+    def _protect(self, parts: list[tuple[bytes, Key | None, int, int, int]]) -> list[bytes]:
+        return modules.seal_modules(b"" if self._encryption is None else self._encryption.file_aad, parts)
 
-    def _write_bloom_filter(self, target: _TargetChunk) -> None:
-        metadata = target.metadata
-        found = None if self._drop_bloom_filters else target.source.bloom_filter()
-        if found is None:
-            metadata.remove(ColumnMetaData.BLOOM_FILTER_OFFSET)
-            metadata.remove(ColumnMetaData.BLOOM_FILTER_LENGTH)
-            return
-        header, bits = found
-        target.source.file.claim(len(header) + len(bits), target.name)
-        offset = self._output.position
-        self._output.write(self._protect(target, modules.BLOOM_FILTER_HEADER, header))
-        self._output.write(self._protect(target, modules.BLOOM_FILTER_BITSET, bits))
-        metadata.set(ColumnMetaData.BLOOM_FILTER_OFFSET, I64, offset)
-        metadata.set(ColumnMetaData.BLOOM_FILTER_LENGTH, I32, self._output.position - offset)
+    def _indexes(self, target: TargetChunk) -> dict[int, bytes]:
+        """The indexes of a chunk, which are written after all row groups."""
+        found: dict[int, bytes] = {}
+        for kind, field in INDEX_OFFSETS.items():
+            data = target.source.index(kind)
+            if data is None:
+                target.place_index(field, None, None)
+            else:
+                found[kind] = target.moved(data) if kind == modules.OFFSET_INDEX else data
+                target.source.file.claim(len(data), target.name)
+        return found
 
-    def _protect(self, target: _TargetChunk, module_type: int, data: bytes) -> Buffer:
-        key = target.column_key
-        if key is None:
-            return data
-        assert self._encryption is not None
-        aad = modules.module_aad(self._encryption.file_aad, module_type, target.row_group, target.column)
-        return bytes(modules.seal_module(data, key.key, aad))
-
-    def _keep_indexes(self, target: _TargetChunk) -> None:
-        """Keep the indexes, which are written after all row groups."""
-        column_index, offset_index = map(target.source.index, INDEX_OFFSETS)
-        if column_index is not None or offset_index is not None:
-            target.source.file.claim(len(column_index or b"") + len(offset_index or b""), target.name)
-        if offset_index is not None:
-            offset_index = _moved(offset_index, target)
-        self._finished.append((target, column_index, offset_index))
-
-    def _settle_row_group(self, targets: list[_TargetChunk]) -> None:
+    def _settle_row_group(self, targets: list[TargetChunk]) -> None:
         groups = self._metadata.list(FileMetaData.ROW_GROUPS) if self._metadata is not None else None
         if groups is None or not targets:
             return
@@ -337,76 +247,50 @@ class TargetFile:
         assert isinstance(structure, Struct)
         name = targets[0].name
         uncompressed = sum(each.metadata.integer(ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE, 0) for each in targets)
-        structure.set(RowGroup.TOTAL_BYTE_SIZE, I64, _fitting(uncompressed, name))
+        structure.set(RowGroup.TOTAL_BYTE_SIZE, I64, fitting(uncompressed, name))
         start = max(4, targets[0].chunk.first_offset)
         self.row_group_offsets.append(start)
         structure.set(RowGroup.FILE_OFFSET, I64, start)
         compressed = sum(each.metadata.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0) for each in targets)
-        structure.set(RowGroup.TOTAL_COMPRESSED_SIZE, I64, _fitting(compressed, name))
+        structure.set(RowGroup.TOTAL_COMPRESSED_SIZE, I64, fitting(compressed, name))
         if self._encryption is not None or structure.kind(RowGroup.ORDINAL) is not None:
             structure.set(RowGroup.ORDINAL, I16, targets[0].row_group)
 
     def finish(self) -> None:
         """Write the indexes and the footer. The caller commits the output."""
         assert self._metadata is not None
-        for number, (module_type, field) in enumerate(INDEX_OFFSETS.items()):
-            for target, *indexes in self._finished:
-                structure, data = target.structure, indexes[number]
-                if data is None:
-                    structure.remove(field)
-                    structure.remove(field + 1)
-                    continue
-                offset = self._output.position
-                self._output.write(self._protect(target, module_type, data))
-                structure.set(field, I64, offset)
-                structure.set(field + 1, I32, self._output.position - offset)
-        for target, _, _ in self._finished:
-            self._write_metadata(target)
-        self._metadata.set(FileMetaData.NUM_ROWS, I64, _fitting(self._rows, "the file"))
+        for kind, field in INDEX_OFFSETS.items():
+            there = [(target, indexes[kind]) for target, indexes in self._finished if kind in indexes]
+            stored = self._protect([target.module(kind, data) for target, data in there])
+            offset = self._output.position
+            for (target, _), data in zip(there, stored, strict=True):
+                target.place_index(field, offset, len(data))
+                offset += len(data)
+            self._output.write(b"".join(stored))
+        self._store_metadata([target for target, _ in self._finished])
+        self._metadata.set(FileMetaData.NUM_ROWS, I64, fitting(self._rows, "the file"))
         self._output.write(encode_footer(self._metadata, self._encryption))
 
-    def _write_metadata(self, target: _TargetChunk) -> None:
+    def _store_metadata(self, targets: list[TargetChunk]) -> None:
         """Store ColumnMetaData in the place and form that footer mode and column key require."""
-        structure, metadata, key = target.structure, target.metadata, target.column_key
-        encryption = self._encryption
-        structure.set(ColumnChunk.FILE_OFFSET, I64, 0)
-        structure.remove(ColumnChunk.CRYPTO_METADATA)
-        structure.remove(ColumnChunk.ENCRYPTED_COLUMN_METADATA)
-        if key is None or encryption is None:
-            structure.set(ColumnChunk.META_DATA, STRUCT, metadata)
-            return
-        structure.set(ColumnChunk.CRYPTO_METADATA, STRUCT, _crypto_metadata(target, key))
-        if key.with_footer_key and not encryption.plaintext_footer:
-            structure.set(ColumnChunk.META_DATA, STRUCT, metadata)
-            return
-        aad = modules.module_aad(encryption.file_aad, modules.COLUMN_METADATA, target.row_group, target.column)
-        sealed = modules.seal_module(metadata.encode(), key.key, aad)
-        structure.set(ColumnChunk.ENCRYPTED_COLUMN_METADATA, BINARY, sealed)
-        if encryption.plaintext_footer:
-            for field in set(metadata.ids()) - _VISIBLE_FIELDS:
-                metadata.remove(field)
-            structure.set(ColumnChunk.META_DATA, STRUCT, metadata)
-            for field in set(structure.ids()) - _VISIBLE_CHUNK_FIELDS:
-                structure.remove(field)
-        else:
-            structure.remove(ColumnChunk.META_DATA)
+        shown = self._encryption is not None and self._encryption.plaintext_footer
+        own = [each for each in targets if each.key is not None and (shown or not each.key.with_footer_key)]
+        sealed = self._protect([each.module(modules.COLUMN_METADATA, each.metadata.encode()) for each in own])
+        apart = dict(zip(own, sealed, strict=True))
+        for target in targets:
+            target.store_metadata(self._crypto[target.column], apart.get(target), shown=shown)
 
 
-def _fitting(number: int, name: str) -> int:
-    """Check a sum or an offset that depends on values in the file."""
-    if not -(1 << 63) <= number < 1 << 63:
-        raise FormatError(f"{name}: its metadata has sizes or offsets that are out of range")
-    return number
-
-
-def _crypto_metadata(target: _TargetChunk, key: ColumnKey) -> Struct:
+def _crypto_metadata(path: tuple[str, ...], key: ColumnKey | None) -> Struct | None:
+    if key is None:
+        return None
     union = Struct()
     if key.with_footer_key:
         union.set(ColumnCryptoMetaData.ENCRYPTION_WITH_FOOTER_KEY, STRUCT, Struct())
         return union
     own = Struct()
-    path = [part.encode("utf-8", "surrogateescape") for part in target.source.leaf.path]
-    own.set(EncryptionWithColumnKey.PATH_IN_SCHEMA, LIST, List(BINARY, path))
+    octets = [part.encode("utf-8", "surrogateescape") for part in path]
+    own.set(EncryptionWithColumnKey.PATH_IN_SCHEMA, LIST, List(BINARY, octets))
     if key.key_metadata is not None:
         own.set(EncryptionWithColumnKey.KEY_METADATA, BINARY, key.key_metadata)
     union.set(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY, STRUCT, own)
@@ -436,48 +320,3 @@ def _pages_of(source: SourceChunk, threads: int | None) -> bool | None:
             page["type"] == _V2_PAGE_TYPE and page["levels_length"] for page in walked.details()
         )
     return two_forms
-
-
-def _agree_on_dictionary(metadata: Struct, has_dictionary: bool) -> None:
-    """Make the metadata consistent, so that all readers agree on whether the first page is a dictionary page.
-
-    Arrow and arrow-rs use dictionary_page_offset; for parquet-java see :func:`foretells_dictionary`.
-    """
-    if foretells_dictionary(metadata) == has_dictionary:
-        return
-    metadata.remove(ColumnMetaData.ENCODING_STATS)
-    if foretells_dictionary(metadata) == has_dictionary:
-        return
-    encodings = metadata.list(ColumnMetaData.ENCODINGS)
-    codes = encodings.integers() if encodings is not None else []
-    kept: list[Any] = [code for code in codes if code not in DICTIONARY_ENCODINGS]
-    metadata.set(ColumnMetaData.ENCODINGS, LIST, List(I32, [*kept, 8] if has_dictionary else kept))
-
-
-def _moved(offset_index: bytes, target: _TargetChunk) -> bytes:
-    """An offset index with the new offsets and sizes of its pages."""
-    if not target.unchanged:
-        moved = target.chunk.moved_offset_index(offset_index)
-        if moved is not None:
-            return moved
-    name = f"{target.name}: its offset index"
-    structure = Struct.parse(offset_index, what=name)
-    entries = structure.list(OffsetIndex.PAGE_LOCATIONS)
-    if entries is None or not all(isinstance(each, Struct) for each in entries):
-        raise FormatError(f"{name} has no page locations")
-    chunk = target.chunk
-    if target.unchanged:
-        shift = max(chunk.first_offset, 4) - chunk.start
-        for entry in entries:
-            assert isinstance(entry, Struct)
-            entry.set(PageLocation.OFFSET, I64, _fitting(entry.integer(PageLocation.OFFSET, 0) + shift, name))
-        return structure.encode()
-    places = {before: (after, size) for before, after, size in chunk.page_locations()}
-    for index, entry in enumerate(entries):
-        assert isinstance(entry, Struct)
-        place = places.get(entry.integer(PageLocation.OFFSET, -1))
-        if place is None:
-            raise FormatError(f"{name} has no data page at the offset that entry {index} names")
-        entry.set(PageLocation.OFFSET, I64, place[0])
-        entry.set(PageLocation.COMPRESSED_PAGE_SIZE, I32, place[1])
-    return structure.encode()

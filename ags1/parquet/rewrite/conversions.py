@@ -6,10 +6,8 @@ from ags1.errors import AlreadyEncryptedError, FormatError
 from ags1.parquet.keys.columns import ColumnNames, names_in_list
 from ags1.parquet.keys.material import parse_entries
 from ags1.parquet.keys.material_file import add_key_material, drop_key_material
-from ags1.parquet.native.thrift import Struct
 from ags1.parquet.rewrite._target_file import TargetFile
 from ags1.parquet.structure.copying import counting
-from ags1.parquet.structure.fields import ColumnChunk, RowGroup
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import Output, located, open_output, refuse_same
 from ags1.streams.files import Progress
@@ -238,12 +236,7 @@ def _rewrite(
 def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[ColumnName]) -> None:
     """Refuse columns that would become plaintext, except the allowed ones."""
     names = ColumnNames(names_in_list(allowed, "plaintext_columns"), lambda *_: True) if allowed else None
-    encrypted: set[int] = set()
-    for group in file.row_groups():
-        chunks = group.structure.list(RowGroup.COLUMNS)
-        for index, chunk in enumerate(chunks if chunks is not None else ()):
-            if isinstance(chunk, Struct) and chunk.struct(ColumnChunk.CRYPTO_METADATA) is not None:
-                encrypted.add(index)
+    encrypted = {chunk.column for chunks in file.kept_chunks for chunk in chunks if chunk.encrypted}
     keys = made.columns([leaf.path for leaf in file.leaves])
     found: list[ColumnName] = [
         leaf.name or leaf.path

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from ags1.parquet.native import modules
 from ags1.parquet.native.thrift import STRUCT, List, Struct
+from ags1.parquet.structure.chunks import SourceChunk, foretells_dictionary
 from ags1.parquet.structure.fields import ColumnChunk, ColumnIndex, ColumnMetaData, OffsetIndex, PageLocation, RowGroup
-from ags1.parquet.structure.source_file import SourceChunk, SourceRowGroup, foretells_dictionary
+from ags1.parquet.structure.source_file import SourceRowGroup
 
 Disagreement = tuple[str, str]
 

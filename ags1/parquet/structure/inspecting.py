@@ -15,6 +15,7 @@ from ags1.errors import Ags1Error, LimitError
 from ags1.parquet.keys.key_description import describe_key, stored_material
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.thrift import Struct
+from ags1.parquet.structure.chunks import SourceChunk
 from ags1.parquet.structure.fields import (
     ColumnChunk,
     ColumnMetaData,
@@ -31,7 +32,7 @@ from ags1.parquet.structure.inspection import (
     RowGroupInspection,
 )
 from ags1.parquet.structure.schema import schema_tree
-from ags1.parquet.structure.source_file import SourceChunk, SourceFile
+from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import located
 
 TYPE_CHECKING = False

@@ -18,6 +18,7 @@ from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, Chunk, PageList
 from ags1.parquet.native.thrift import Struct
+from ags1.parquet.structure.chunks import DICTIONARY_PAGE_TYPE, INDEX_OFFSETS, SourceChunk
 from ags1.parquet.structure.consistency import (
     FoundPages,
     column_index_disagreements,
@@ -38,14 +39,7 @@ from ags1.parquet.structure.fields import (
     RowGroup,
 )
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
-from ags1.parquet.structure.source_file import (
-    DICTIONARY_PAGE_TYPE,
-    INDEX_OFFSETS,
-    PageWindows,
-    SourceChunk,
-    SourceFile,
-    SourceRowGroup,
-)
+from ags1.parquet.structure.source_file import PageWindows, SourceFile, SourceRowGroup
 from ags1.parquet.verify.report import SIGNATURE, FileTally
 from ags1.storage import Source, located
 from ags1.support.arguments import one_of, spelled

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ags1.errors import FormatError
 from ags1.parquet.native.thrift import BINARY, I32, LIST, STRUCT, List, Struct
+from ags1.parquet.structure.chunks import SourceChunk
 from ags1.parquet.structure.fields import (
     ColumnChunk,
     FileMetaData,
@@ -18,7 +19,7 @@ from ags1.parquet.structure.fields import (
 )
 from ags1.parquet.structure.footer import encode_footer
 from ags1.parquet.structure.schema import Element
-from ags1.parquet.structure.source_file import SourceChunk, SourceFile
+from ags1.parquet.structure.source_file import SourceFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

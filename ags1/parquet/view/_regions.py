@@ -20,8 +20,9 @@ from ags1.parquet.native import modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.page_conversion import stretch
 from ags1.parquet.native.pages import Chunk, PageList, PageSource
+from ags1.parquet.structure.chunks import SourceChunk
 from ags1.parquet.structure.fields import ColumnMetaData
-from ags1.parquet.structure.source_file import SourceChunk, SourceFile
+from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import MemorySource
 from ags1.support.recently_used import RecentlyUsed
 from ags1.support.typing import Buffer

@@ -1,4 +1,4 @@
-/* Where the values of one struct, list or map are, after one walk over its bytes.
+/* Where the values of one struct or list are, after one walk over its bytes.
  *
  *     source    15 02 19 1c ...        offsets count from `base`
  *               |     |
@@ -48,12 +48,11 @@ typedef struct {
 typedef struct {
     ags1_compact cursor;
     const uint8_t *base;
-    ags1_item *items; /* of a map keys and values by turns */
+    ags1_item *items;
     int64_t count;
     int64_t capacity;
     int duplicate; /* the field id that came twice */
-    int first;     /* kind of a list's items or a map's keys, as on the wire */
-    int second;    /* kind of a map's values */
+    int first;     /* kind of a list's items, as on the wire */
 } ags1_items;
 
 static inline int ags1_is_container(int kind)
@@ -161,7 +160,7 @@ static void ags1_items_walk_struct(ags1_items *items, int depth)
         ags1_items_look_for_duplicate(items);
 }
 
-/* Record all values of the struct, list (or set) or map at the cursor. `depth`: containers around its items. */
+/* Record all values of the struct or list (or set) at the cursor. `depth`: containers around its items. */
 static void ags1_items_walk(ags1_items *items, int shape, int depth)
 {
     int64_t size;
@@ -169,10 +168,6 @@ static void ags1_items_walk(ags1_items *items, int shape, int depth)
         ags1_compact_fail(&items->cursor, AGS1_COMPACT_DEPTH);
     } else if (shape == AGS1_COMPACT_STRUCT) {
         ags1_items_walk_struct(items, depth);
-    } else if (shape == AGS1_COMPACT_MAP) {
-        size = ags1_compact_map(&items->cursor, &items->first, &items->second);
-        while (size-- > 0 && ags1_items_record(items, items->first, 1, 0, depth))
-            ags1_items_record(items, items->second, 1, 0, depth);
     } else {
         size = ags1_compact_list(&items->cursor, &items->first);
         while (size-- > 0 && ags1_items_record(items, items->first, 1, 0, depth)) {
@@ -233,15 +228,6 @@ static inline uint8_t *ags1_items_put_list(uint8_t *out, int kind, int64_t count
         *out++ = (uint8_t)(0xf0 | kind);
         out += ags1_compact_put_varint(out, (uint64_t)count);
     }
-    return out;
-}
-
-/* Header of a map: at most 11 bytes. */
-static inline uint8_t *ags1_items_put_map(uint8_t *out, int key_kind, int value_kind, int64_t pairs)
-{
-    out += ags1_compact_put_varint(out, (uint64_t)pairs);
-    if (pairs)
-        *out++ = (uint8_t)(key_kind << 4 | value_kind);
     return out;
 }
 

@@ -28,7 +28,6 @@ cdef extern from "ags1/core/compact_items.h" nogil:
         int64_t capacity
         int duplicate
         int first
-        int second
 
     bint ags1_is_container(int kind)
     bint ags1_is_integer(int kind)
@@ -39,4 +38,3 @@ cdef extern from "ags1/core/compact_items.h" nogil:
     uint8_t *ags1_item_put_inline(uint8_t *out, const ags1_item *item, bint field)
     uint8_t *ags1_item_put_header(uint8_t *out, const ags1_item *item, int before)
     uint8_t *ags1_items_put_list(uint8_t *out, int kind, int64_t count)
-    uint8_t *ags1_items_put_map(uint8_t *out, int key_kind, int value_kind, int64_t pairs)

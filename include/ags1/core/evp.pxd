@@ -17,29 +17,9 @@ cdef extern from "openssl/evp.h" nogil:
     EVP_CIPHER_CTX *EVP_CIPHER_CTX_new()
     void EVP_CIPHER_CTX_free(EVP_CIPHER_CTX *context)
     const OSSL_PROVIDER *EVP_CIPHER_get0_provider(const EVP_CIPHER *cipher)
-    int EVP_CIPHER_CTX_set_params(EVP_CIPHER_CTX *context, const OSSL_PARAM *parameters)
-    int EVP_CIPHER_CTX_get_params(EVP_CIPHER_CTX *context, OSSL_PARAM *parameters)
     int EVP_CipherInit_ex2(
         EVP_CIPHER_CTX *context, const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *iv,
-        int encrypt, const OSSL_PARAM *parameters)
-    int EVP_CipherUpdate(
-        EVP_CIPHER_CTX *context, unsigned char *out, int *out_length, const unsigned char *data, int length)
-    int EVP_CipherFinal_ex(EVP_CIPHER_CTX *context, unsigned char *out, int *out_length)
-
-cdef extern from "openssl/core.h" nogil:
-    ctypedef struct OSSL_PARAM:
-        const char *key
-        unsigned int data_type
-        void *data
-        size_t data_size
-        size_t return_size
-
-cdef extern from "openssl/params.h" nogil:
-    OSSL_PARAM OSSL_PARAM_construct_octet_string(const char *key, void *data, size_t length)
-    OSSL_PARAM OSSL_PARAM_construct_end()
-
-cdef extern from "openssl/core_names.h" nogil:
-    const char *OSSL_CIPHER_PARAM_AEAD_TAG
+        int encrypt, const void *parameters)
 
 cdef extern from "openssl/err.h" nogil:
     unsigned long ERR_peek_last_error()

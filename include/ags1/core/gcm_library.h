@@ -5,6 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum GcmStatus {
+    GCM_OK = 0,
+    GCM_BAD_TAG = 1,   /* says nothing more than that */
+    GCM_BACKEND = 2,   /* the library failed; OpenSSL's error queue of this thread says why */
+    GCM_NO_RANDOM = 3, /* no random bytes: nothing was sealed */
+    GCM_NO_MEMORY = 4
+};
+
 /* A keyed context, which only the library that made it knows. */
 typedef struct GcmContext GcmContext;
 /* The same for AES-CTR, which is always OpenSSL's. */

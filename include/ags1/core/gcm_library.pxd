@@ -1,15 +1,15 @@
-# gcm_library.h for Cython, and what its functions return.
+# gcm_library.h for Cython: extern declarations only.
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-cdef enum GcmStatus:
-    GCM_OK = 0
-    GCM_BAD_TAG = 1      # says nothing more than that
-    GCM_BACKEND = 2      # the library failed; OpenSSL's error queue of this thread says why
-    GCM_NO_RANDOM = 3    # no random bytes: nothing was sealed
-    GCM_NO_MEMORY = 4
-
 cdef extern from "ags1/core/gcm_library.h" nogil:
+    enum GcmStatus:
+        GCM_OK
+        GCM_BAD_TAG
+        GCM_BACKEND
+        GCM_NO_RANDOM
+        GCM_NO_MEMORY
+
     ctypedef struct GcmContext:
         pass
     ctypedef struct CtrContext:

@@ -17,9 +17,8 @@ cdef class Node:
     cdef int64_t start           # in the source
     cdef int64_t length          # in the source; of a root an upper bound until it is opened
     cdef int64_t size            # bytes when written, as `measure` found
-    cdef uint8_t shape           # AGS1_COMPACT_STRUCT, _LIST (a set too) or _MAP
-    cdef uint8_t first           # kind of a list's items or a map's keys, as on the wire
-    cdef uint8_t second          # kind of a map's values
+    cdef uint8_t shape           # AGS1_COMPACT_STRUCT or _LIST (a set too)
+    cdef uint8_t first           # kind of a list's items, as on the wire
     cdef uint8_t depth           # containers around its items: 1 for a root
     cdef bint opened             # the items are known
     cdef bint altered            # they are not those of the source
@@ -27,7 +26,7 @@ cdef class Node:
 
 
 # The classes that nodes are made of.
-cdef void set_types(object struct_type, object list_type, object map_type) noexcept
+cdef void set_types(object struct_type, object list_type) noexcept
 cdef str kind_name(int kind)
 
 # A node for a span of the source. Opening finds its items, and its length.

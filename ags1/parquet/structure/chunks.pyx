@@ -1,0 +1,333 @@
+"""Column chunks of a Parquet file: where each is, what protects it, its metadata if its key is known.
+
+A small file has more column chunks than anything else, so what is asked of each is native: a field of its metadata is
+one walk over a few items, without a call of Python. What a chunk reads goes through the file, see source_file.
+"""
+
+cimport cython
+
+from ags1.parquet.native.thrift cimport List, Struct
+
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError
+from ags1.kms import ServiceRefusal
+from ags1.parquet.native import modules as native_modules
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk
+from ags1.parquet.native.thrift import BINARY
+from ags1.parquet.structure.fields import (
+    BloomFilterHeader, ColumnChunk, ColumnCryptoMetaData, ColumnMetaData, EncryptionWithColumnKey, PageEncodingStats,
+)
+from ags1.support.arguments import spelled
+
+# The header of a Bloom filter is smaller; parquet-java pads it to a hundred bytes.
+_BLOOM_HEADER = 1024
+DICTIONARY_ENCODINGS = (2, 8)
+DICTIONARY_PAGE_TYPE = 2
+# The field with the length of an index follows the field with its offset.
+INDEX_OFFSETS = {
+    native_modules.COLUMN_INDEX: ColumnChunk.COLUMN_INDEX_OFFSET,
+    native_modules.OFFSET_INDEX: ColumnChunk.OFFSET_INDEX_OFFSET,
+}
+
+cdef int FILE_PATH = ColumnChunk.FILE_PATH
+cdef int META_DATA = ColumnChunk.META_DATA
+cdef int CRYPTO_METADATA = ColumnChunk.CRYPTO_METADATA
+cdef int ENCRYPTED_COLUMN_METADATA = ColumnChunk.ENCRYPTED_COLUMN_METADATA
+cdef int NUM_VALUES = ColumnMetaData.NUM_VALUES
+cdef int TOTAL_COMPRESSED_SIZE = ColumnMetaData.TOTAL_COMPRESSED_SIZE
+cdef int DATA_PAGE_OFFSET = ColumnMetaData.DATA_PAGE_OFFSET
+cdef int DICTIONARY_PAGE_OFFSET = ColumnMetaData.DICTIONARY_PAGE_OFFSET
+cdef int ENCODINGS = ColumnMetaData.ENCODINGS
+cdef int ENCODING_STATS = ColumnMetaData.ENCODING_STATS
+cdef int PATH_IN_SCHEMA = ColumnMetaData.PATH_IN_SCHEMA
+cdef int STATS_PAGE_TYPE = PageEncodingStats.PAGE_TYPE
+cdef int STATS_ENCODING = PageEncodingStats.ENCODING
+cdef int STATS_COUNT = PageEncodingStats.COUNT
+
+
+@cython.final
+cdef class SourceChunk:
+    """One column chunk.
+
+    Attributes
+    ----------
+    row_group, column : int
+        Ordinals, as AADs have them.
+    own_key : bool
+        Whether it is encrypted with a key of its own, not with the footer key.
+    key : Key or None
+        None if it is not encrypted, or the key is not known; `missing` says why.
+    metadata : Struct or None
+        ColumnMetaData: complete if the key is known, otherwise what the footer shows.
+    """
+
+    cdef readonly object file
+    cdef readonly object leaf
+    cdef readonly int row_group
+    cdef readonly int column
+    cdef readonly Struct structure
+    cdef readonly bint encrypted
+    cdef readonly bint own_key
+    cdef readonly bytes key_metadata
+    cdef readonly object key
+    cdef readonly object missing
+    cdef readonly Struct metadata
+    cdef tuple _extent
+
+    def __init__(self, file, leaf, int row_group, int column, Struct structure not None):
+        self.file = file
+        self.leaf = leaf
+        self.row_group = row_group
+        self.column = column
+        self.structure = structure
+        self.metadata = structure.struct(META_DATA)
+        self._resolve()
+
+    cdef int _resolve(self) except -1:
+        cdef Struct crypto, own
+        if self.structure.binary(FILE_PATH):
+            raise FormatError(f"{self.name}: its data is in another file, which no writer uses any more")
+        crypto = self.structure.struct(CRYPTO_METADATA)
+        footer = self.file.footer
+        if crypto is None:
+            if self.metadata is None:
+                raise FormatError(f"{self.name}: has no metadata")
+            return self._refuse_other_protection()
+        if footer.algorithm is None:
+            raise FormatError(f"{self.name}: is encrypted, but the file is not")
+        self.encrypted = True
+        own = crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
+        self.own_key = own is not None
+        if own is not None:
+            self.key_metadata = own.binary(EncryptionWithColumnKey.KEY_METADATA)
+        elif crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_FOOTER_KEY) is None:
+            raise FormatError(f"{self.name}: is encrypted in a way that this version does not support")
+        decryption = self.file.decryption
+        if decryption is None:
+            return 0
+        try:
+            self.key = self.file.key_of(self.leaf.path, self.key_metadata) if self.own_key else self.file.footer_key()
+        except ServiceRefusal:
+            # Column keys are not available without a decryption configuration.
+            raise
+        except KeyAccessError as error:
+            self.missing = error
+            return 0
+        self._refuse_other_protection()
+        sealed = self.structure.binary(ENCRYPTED_COLUMN_METADATA)
+        if sealed is not None:
+            name = self._module_name(native_modules.COLUMN_METADATA)
+            self.metadata = Struct.parse(self._open(native_modules.COLUMN_METADATA, sealed), what=name)
+        elif self.metadata is None:
+            raise FormatError(f"{self.name}: has no metadata")
+        return 0
+
+    cpdef object other_protection(self):
+        """How the column is protected, if not with the key that was given for it by name; else None."""
+        decryption = self.file.decryption
+        if decryption is None or decryption.allow_plaintext or self.own_key:
+            return None
+        given = decryption.given_key(self.leaf.path)
+        if given is None or (self.encrypted and given == self.key):
+            return None
+        return "is encrypted with the footer key" if self.encrypted else "is not encrypted"
+
+    cdef int _refuse_other_protection(self) except -1:
+        found = None if self.file.any_protection else self.other_protection()
+        if found is not None:
+            raise AuthenticationError(
+                f"{self.name} {found}, although {spelled('column_keys')} has a key for it: it was exchanged, or it is "
+                f"another file ({spelled('allow_plaintext', True)} accepts it)"
+            )
+        return 0
+
+    @property
+    def name(self):
+        """The name in messages."""
+        return f"{self.file.where}column {self.leaf.shown!r} in row group {self.row_group}"
+
+    cdef str _module_name(self, int module_type):
+        return self.file.where + native_modules.module_name(module_type, self.row_group, self.leaf.shown)
+
+    @property
+    def readable(self):
+        """Whether its pages can be read: it is plaintext, or its key is known."""
+        return not self.encrypted or self.key is not None
+
+    @property
+    def protection(self):
+        """How its page bodies are protected: a constant of native.pages."""
+        if not self.encrypted:
+            return PLAINTEXT
+        return AES_GCM if self.file.footer.algorithm == "AES_GCM_V1" else AES_CTR
+
+    cpdef Struct known_metadata(self):
+        """ColumnMetaData; raises the error of a missing key."""
+        if self.missing is not None:
+            raise self.missing
+        if self.metadata is None:
+            raise KeyAccessError(f"{self.name} is encrypted, and no key for it was given")
+        return self.metadata
+
+    cpdef tuple extent(self):
+        """Offset and bytes of its pages; FormatError if they are not inside the file, or not known."""
+        if self._extent is not None:
+            return self._extent
+        cdef Struct metadata = self.known_metadata()
+        data = metadata.integer(DATA_PAGE_OFFSET)
+        length = metadata.integer(TOTAL_COMPRESSED_SIZE)
+        dictionary = metadata.integer(DICTIONARY_PAGE_OFFSET)
+        if data is None or length is None or metadata.integer(NUM_VALUES) is None:
+            raise FormatError(f"{self.name}: its metadata lacks the offset or size of its pages")
+        # Some writers store 0 for none: for the dictionary page, or for the data pages of a chunk without values.
+        start = max(0, data)
+        if dictionary is not None and dictionary > 0 and (dictionary < start or not start):
+            start = dictionary
+        if length < 0 or (start < 4 and length) or start + length > self.file.footer.start:
+            raise FormatError(f"{self.name}: its pages, {length} bytes at offset {start}, are not inside the file")
+        self._extent = start, length
+        return self._extent
+
+    cpdef tuple longest_extent(self):
+        """Offset and bytes in which its pages are: `extent`, and room for the header that an old writer forgot.
+
+        A chunk without values has no such header, and none has a byte of the next chunk.
+        """
+        start, length = self.extent()
+        if self.file.forgets_dictionary_headers and self.known_metadata().integer(NUM_VALUES):
+            length = self.file.longest(start, length)
+        return start, length
+
+    cpdef object other_column(self):
+        """The column that its metadata names, if it is another column of the file."""
+        cdef List path = self.known_metadata().list(PATH_IN_SCHEMA)
+        if path is None or path.kind != BINARY or list(path) == self.leaf.octets:
+            return None
+        named = tuple([part.decode("utf-8", "surrogateescape") for part in path])
+        return ".".join(named) if named != self.leaf.path and named in self.file.paths else None
+
+    cpdef bint has_dictionary(self) except -1:
+        """Whether its metadata announces a dictionary page, by the rules of any reader."""
+        cdef Struct metadata = self.known_metadata()
+        cdef List stats
+        if metadata.integer(DICTIONARY_PAGE_OFFSET, 0):
+            return True
+        stats = metadata.list(ENCODING_STATS)
+        if stats is None:
+            return _names_dictionary(metadata.list(ENCODINGS))
+        for each in stats:
+            if isinstance(each, Struct) and (<Struct>each).integer(STATS_PAGE_TYPE) == DICTIONARY_PAGE_TYPE:
+                return True
+        return False
+
+    def to_walk(self, **target):
+        """The chunk for a page walk; `target` has the arguments for the converted pages."""
+        start, length = self.longest_extent()
+        return Chunk(
+            start, length, self.known_metadata().integer(NUM_VALUES, 0), self.leaf.shown,
+            source_protection=self.protection, source_key=self.key, source_ordinals=(self.row_group, self.column),
+            dictionary_expected=self.has_dictionary(), ends_with_values=self.file.forgets_dictionary_headers, **target)
+
+    def index_place(self, int module_type):
+        """Offset and stored bytes of the column index or the offset index, if there is one."""
+        cdef int field = INDEX_OFFSETS[module_type]
+        offset, length = self.structure.integer(field), self.structure.integer(field + 1)
+        return None if offset is None or length is None or length <= 0 else (offset, length)
+
+    def index(self, int module_type):
+        """The ColumnIndex or OffsetIndex structure, decrypted, if there is one."""
+        place = self.index_place(module_type)
+        if place is None:
+            return None
+        name = self._module_name(module_type)
+        plain = self._open(module_type, self.file.read(*place, name))
+        return plain[: Struct.parse(plain, what=name).nbytes]
+
+    cdef bytes _open(self, int module_type, data, page=None):
+        if not self.encrypted:
+            return bytes(data)
+        if self.key is None:
+            self.known_metadata()
+        aad = native_modules.module_aad(self.file.footer.file_aad, module_type, self.row_group, self.column, page)
+        return bytes(native_modules.open_module(data, self.key, aad, False, self._module_name(module_type)))
+
+    def open_sealed(self, int module_type, offset, longest=1 << 32, page=None):
+        """Stored length and plaintext of a module whose length only its own length word has."""
+        name = self._module_name(module_type)
+        length = 4 + int.from_bytes(bytes(self.file.read(offset, 4, name)), "little")
+        if length > longest:
+            raise FormatError(f"{name}: its length word says {length - 4} bytes, which is too many")
+        return length, self._open(module_type, self.file.read(offset, length, name), page)
+
+    def bloom_filter(self):
+        """Header and bitset of the Bloom filter, decrypted, if there is one."""
+        metadata = self.known_metadata()
+        offset = metadata.integer(ColumnMetaData.BLOOM_FILTER_OFFSET)
+        if offset is None or offset <= 0:
+            return None
+        name = self._module_name(native_modules.BLOOM_FILTER_HEADER)
+        if self.encrypted:
+            self.refuse_plaintext_filter(offset)
+            stored, plain = self.open_sealed(native_modules.BLOOM_FILTER_HEADER, offset)
+            _, bits = self.open_sealed(native_modules.BLOOM_FILTER_BITSET, offset + stored)
+            return plain[: Struct.parse(plain, what=name).nbytes], bits
+        stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
+        length = stated if stated is not None and stated > 0 else _BLOOM_HEADER
+        data = self.file.read(offset, min(length, self.file.footer.start - offset), name)
+        structure = Struct.parse(data, what=name)
+        header = bytes(memoryview(data)[: structure.nbytes])
+        size = structure.integer(BloomFilterHeader.NUM_BYTES)
+        if size is None or size < 0:
+            raise FormatError(f"{name}: has no size of the filter")
+        return header, bytes(self.file.read(offset + len(header), size, name))
+
+    def has_plaintext_filter(self, offset):
+        """Whether a Bloom filter is stored in plaintext, as arrow-rs does even in encrypted columns."""
+        name = self._module_name(native_modules.BLOOM_FILTER_HEADER)
+        data = self.file.read(offset, max(0, min(64, self.file.footer.start - offset)), name)
+        try:
+            header = Struct.parse(data)
+            unions = (BloomFilterHeader.ALGORITHM, BloomFilterHeader.HASH, BloomFilterHeader.COMPRESSION)
+            has_all = None not in [header.struct(each) for each in unions]
+            return has_all and header.integer(BloomFilterHeader.NUM_BYTES, 0) > 0
+        except FormatError:
+            return False
+
+    def refuse_plaintext_filter(self, offset):
+        """Refuse a plaintext filter of an encrypted column.
+
+        Without a key, anyone can test values of the column with it, and can change which rows readers find.
+        """
+        if self.has_plaintext_filter(offset):
+            raise FormatError(
+                f"{self.name}: its Bloom filter is not encrypted, although the column is; rewrite the file with "
+                f"{spelled('drop_bloom_filters', True)}, which leaves the filters out"
+            )
+
+
+cdef bint _names_dictionary(List encodings) except -1:
+    """Whether a list of encodings, or None, has one that needs a dictionary."""
+    if encodings is not None:
+        for code in encodings.integers():
+            if code in DICTIONARY_ENCODINGS:
+                return True
+    return False
+
+
+def foretells_dictionary(Struct metadata not None):
+    """Whether parquet-java assumes, before it decrypts the first page, that it is a dictionary page.
+
+    It uses the encoding statistics: there is a dictionary page, and a data page uses it. Without statistics, the
+    encodings.
+    """
+    cdef List stats = metadata.list(ENCODING_STATS)
+    cdef Struct each
+    cdef bint present = False, used = False
+    if stats is None:
+        return _names_dictionary(metadata.list(ENCODINGS))
+    for each in stats.structs():
+        if each.integer(STATS_COUNT, 0) > 0:
+            if each.integer(STATS_PAGE_TYPE) == DICTIONARY_PAGE_TYPE:
+                present = True
+            elif each.integer(STATS_ENCODING) in DICTIONARY_ENCODINGS:
+                used = True
+    return present and used
