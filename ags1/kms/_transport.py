@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ags1.errors import without_secrets
 from ags1.kms._base import DEADLINE, TOO_SLOW, Unusable
+from ags1.support.http import answer_by
 from ags1.support.typing import Any
 
 LARGEST = 1 << 20
@@ -76,20 +77,15 @@ def _without_tokens(body: bytes, sent: Mapping[str, Any]) -> bytes:
 
 def limit_session(session: Any) -> Any:
     """Make a session of requests obey."""
-    from requests.adapters import HTTPAdapter
+    # What it is sent is bounded as it is unpacked here.
+    session.headers["Accept-Encoding"] = "gzip"
+    return answer_by(session, _answer)
 
-    class Limited(HTTPAdapter):
-        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
-            request.headers["Accept-Encoding"] = "gzip"
-            response = super().send(request, *arguments, **{**options, "stream": True})
-            response._content = body_of(response.raw, response.status_code, request.headers)
-            response._content_consumed = True
-            response.headers.pop("Content-Encoding", None)
-            return response
 
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, Limited())
-    return session
+def _answer(response: Any) -> bytes:
+    body = body_of(response.raw, response.status_code, response.request.headers)
+    response.headers.pop("Content-Encoding", None)
+    return body
 
 
 def limit_botocore(client: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from ags1.storage._clients import client_of, is_true, timeout_of
 from ags1.storage._errors import as_os_error
 from ags1.storage.location import Location, shown
+from ags1.support.http import answer_by
 
 _PAGE = 1000
 # A name has at most 1024 characters. Google's service sends up to 1000 names a page, Azure's 5000.
@@ -62,7 +63,7 @@ def _google(location: Location, prefix: str, after: str, delimiter: str | None) 
     with Client(
         project="ags1", credentials=credentials, client_options={"api_endpoint": endpoint} if endpoint else None
     ) as client:
-        _limit(client._http).proxies.update(_proxies(location))
+        answer_by(client._http, _body_of).proxies.update(_proxies(location))
         found = client.list_blobs(
             location.container, prefix=prefix, start_offset=after or None, delimiter=delimiter, page_size=_PAGE,
             fields="items(name,size,updated),nextPageToken", timeout=timeout_of(location.storage_options),
@@ -90,13 +91,13 @@ def _azure(location: Location, prefix: str, after: str, delimiter: str | None) -
         credential = None
     elif credential is None:
         credential = ClientSecretCredential(*application) if all(application) else DefaultAzureCredential()
-    seconds = timeout_of(location.storage_options)
+    seconds, session = timeout_of(location.storage_options), answer_by(Session(), _body_of)
     with ContainerClient(
         settings.get("endpoint") or f"https://{settings.get('account_name')}.blob.core.windows.net",
         settings["container_name"],
         credential,
         connection_timeout=seconds, read_timeout=seconds, proxies=_proxies(location), retry_total=_retries(location),
-        transport=RequestsTransport(session=_limit(Session()), connection_timeout=seconds, read_timeout=seconds),
+        transport=RequestsTransport(session=session, connection_timeout=seconds, read_timeout=seconds),
     ) as client:  # fmt: skip
         walk = client.list_blobs if delimiter is None else client.walk_blobs
         for page in walk(name_starts_with=prefix, results_per_page=_PAGE).by_page():
@@ -109,25 +110,6 @@ def _listed(path: str, size: int, etag: str | None, modified: Any) -> dict[str, 
     if size < 0 or not isinstance(path, str):
         raise ValueError(f"{path!r} has a size of {size}")
     return {"path": path, "size": size, "e_tag": etag, "last_modified": modified}
-
-
-def _limit(session: Any) -> Any:
-    """Have a session of requests follow no redirect, which could take credentials along, and read bounded bodies."""
-    from requests.adapters import HTTPAdapter
-
-    class Limited(HTTPAdapter):
-        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
-            response = super().send(request, *arguments, **{**options, "stream": True})
-            try:
-                response._content = _body_of(response)
-            except BaseException:
-                response.close()
-                raise
-            return response
-
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, Limited())
-    return session
 
 
 def _body_of(response: Any) -> bytes:
