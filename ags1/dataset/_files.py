@@ -18,7 +18,7 @@ class Leaf:
     Attributes
     ----------
     first, last : str
-        Paths of its first and its last entry. By the first, another process finds it: :meth:`Files.leaf`.
+        Paths of its first and its last entry.
     file_count, plaintext_bytes : int
         Number of its files, and their bytes.
     """
@@ -30,12 +30,9 @@ class Leaf:
         self.first, self.last = (each.decode("utf-8", "surrogateescape") for each in (node.first, node.last))
         self.file_count, self.plaintext_bytes = node.file_count, node.plaintext_bytes
 
-    def sizes(self, *, keep: bool = False) -> list[tuple[str, int, int]]:
-        """Path, bytes of plaintext and bytes of the objects of each entry; the path of a directory ends in ``/``.
-
-        `keep` caches what was read, for files that are opened next.
-        """
-        return self._view.manifests.children(self._node, keep=keep).sizes()
+    def sizes(self) -> list[tuple[str, int, int]]:
+        """Path, bytes of plaintext and bytes of the objects of each entry; the path of a directory ends in ``/``."""
+        return self._view.manifests.children(self._node, keep=False).sizes()
 
     def __repr__(self) -> str:
         return f"<ags1.dataset.Leaf of {self.file_count} files from {self.first}>"
@@ -97,14 +94,6 @@ class Files:
         view, name = self._view(), relative(directory) if directory else ""
         key = sort_key(f"{name}/" if name else "")
         return (Leaf(view, node) for node in view.manifests.leaves(view.root, key, key))
-
-    def leaf(self, first: str) -> Leaf:
-        """The portion that begins with an entry. FileNotFoundError: none does, in this version."""
-        view, key = self._view(), sort_key(first)
-        found = next(view.manifests.leaves(view.root, key), None)
-        if found is None or found.first != key:
-            raise FileNotFoundError(errno.ENOENT, "no portion of the dataset's files begins here", first)
-        return Leaf(view, found)
 
     def directories(self, directory: str = "") -> Iterator[DatasetEntry]:
         """The empty directories below a directory, and itself if it is one; their paths end in ``/``."""

@@ -187,8 +187,7 @@ def read_key(table: Location, kms: str, column: str, run: str, key_id: str) -> C
             continue
     raise KeyAccessError(
         f"{table} has no key {run} of this column: {spelled('keys')} is another table, its record was removed, the "
-        "column has "
-        "another name than when it was encrypted, or the value is damaged"
+        "column has another name than when it was encrypted, or the value is damaged"
     )
 
 
