@@ -27,7 +27,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 import ags1.spark
 from ags1 import dataset
-from ags1.spark.engine.sessions import Session, is_connect
+from ags1.spark.engine.sessions import Session
 
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.runner import Engine
@@ -36,7 +36,7 @@ from tests.spark.works import Waiting, await_file
 raw, tables, out, kms = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 session = Session(spark)
-said = {"connect": is_connect(spark), "slots": session.slots()}
+said = {"connect": type(spark).__module__.startswith("pyspark.sql.connect"), "slots": session.slots()}
 told = []
 options = {"kms": kms, "part_bytes": 1 << 20, "progress": lambda done, total: told.append([done, total])}
 vault = out + "/vault"
