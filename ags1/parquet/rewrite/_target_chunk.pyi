@@ -1,17 +1,20 @@
 from typing import Final, final
 
-from typing_extensions import disjoint_base
-
 from ags1.core.gcm import Key
 from ags1.parquet.keys.properties import ColumnKey
 from ags1.parquet.native.pages import Chunk
+from ags1.parquet.native.thrift import BINARY as BINARY
+from ags1.parquet.native.thrift import I32 as I32
+from ags1.parquet.native.thrift import I64 as I64
+from ags1.parquet.native.thrift import LIST as LIST
+from ags1.parquet.native.thrift import STRUCT as STRUCT
 from ags1.parquet.native.thrift import Struct
+from ags1.parquet.structure.chunks import DICTIONARY_ENCODINGS as DICTIONARY_ENCODINGS
 from ags1.parquet.structure.chunks import SourceChunk
 
 __test__: Final[dict[str, str]]
 
 @final
-@disjoint_base
 class TargetChunk:
     source: Final[SourceChunk]
     row_group: Final[int]

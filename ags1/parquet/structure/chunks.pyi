@@ -1,10 +1,12 @@
 from typing import Any, Final, final
 
-from typing_extensions import disjoint_base
-
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
+from ags1.parquet.native.pages import AES_CTR as AES_CTR
+from ags1.parquet.native.pages import AES_GCM as AES_GCM
+from ags1.parquet.native.pages import PLAINTEXT as PLAINTEXT
 from ags1.parquet.native.pages import Chunk
+from ags1.parquet.native.thrift import BINARY as BINARY
 from ags1.parquet.native.thrift import Struct
 from ags1.parquet.structure.schema import Element
 from ags1.parquet.structure.source_file import SourceFile
@@ -16,7 +18,6 @@ DICTIONARY_PAGE_TYPE: Final[int]
 INDEX_OFFSETS: Final[dict[int, int]]
 
 @final
-@disjoint_base
 class SourceChunk:
     file: Final[SourceFile]
     leaf: Final[Element]
