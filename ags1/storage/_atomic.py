@@ -164,7 +164,7 @@ def _mode_of(base: str, directory: int, follows: bool) -> int | None:
 
 
 def _create(base: str, directory: int, permissions: int) -> tuple[int, str | None]:
-    if _names_descriptors():
+    if hasattr(os, "O_TMPFILE") and _names_descriptors():
         try:
             if _links_unnamed(base, directory):
                 return os.open(".", _UNNAMED, permissions, dir_fd=directory), None
@@ -177,7 +177,7 @@ def _create(base: str, directory: int, permissions: int) -> tuple[int, str | Non
 
 @functools.cache
 def _names_descriptors() -> bool:
-    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+    return os.path.isdir("/proc/self/fd")
 
 
 # Whether an unnamed file can get a name, by the number of the device: some file systems have no hard links.
