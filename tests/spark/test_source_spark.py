@@ -259,10 +259,11 @@ def test_what_travels_has_no_key(lake: Path, kms_url: str) -> None:
 def test_the_partitions_that_spark_makes_of_none() -> None:
     need_spark()
     from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
 
     from ags1.spark.source.data_source import Ags1DataSource
 
-    reader = Ags1DataSource({"path": "nowhere", "kms": "local:keys.json"}).reader(None)
+    reader = Ags1DataSource({"path": "nowhere", "kms": "local:keys.json"}).reader(StructType())
     assert list(reader.read(None)) == []
     assert list(reader.read(InputPartition(None))) == []
 
