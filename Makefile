@@ -118,15 +118,14 @@ test-cipher: build $(STAMPS)/test ## run the tests of the core with the library 
 		$(BIN)/python -m pytest -m 'not long and not serial' $(PARALLEL) $(PYTEST_ARGS) $(BY_OTHER) || [ $$? = 5 ]
 
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
-test-all: ## run everything: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests
+test-all: ## run what CI runs: check, fuzz, sanitize, counts of what changed, and all tests but the nightly ones
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5 SEED=1
 	$(MAKE) sanitize
-	$(MAKE) soak SOAK_ARGS='--seconds 15'
 	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
 	$(MAKE) test-cipher
 	$(MAKE) servers
-	$(MAKE) test MARKS='not serial'
+	$(MAKE) test MARKS='not serial and not nightly'
 
 # Modules that run by themselves: python -m tests.threats.soak_forks
 SOAKS = $(sort $(shell find tests -name 'soak_*.py'))
@@ -205,8 +204,9 @@ bench-count: build $(STAMPS)/bench ## count instructions and allocations beside 
 	$(BIN)/python -m bench.count $(BASE) $(ARGS)
 
 # What CI has no time for, for an idle machine and a night.
-nightly: ## count all beside BASE=<revision>, Spark's newest release, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
+nightly: ## count all beside BASE=<revision>, the nightly tests, Spark's newest release, tests of others, long soaks, fuzzing, wheels in bare systems, and all benchmarks
 	$(MAKE) bench-count
+	$(MAKE) test MARKS=nightly
 	$(MAKE) test-spark
 	$(MAKE) downstream
 	$(MAKE) browse

@@ -58,6 +58,7 @@ GROUPS = {
 # them is left to one process at the end.
 LONG = (
     "test_packaging",
+    "packaging/test_wheels",
     "test_extras",
     "cli/test_demo",
     "bench/test_bench_iceberg",
@@ -95,6 +96,16 @@ LONG = (
     "bench/test_bench",
     "test_examples",
 )
+# Those of them that say how it goes with thousands of files, or on a system of its own: each takes minutes, and `make
+# nightly` and `make test-long` run it, not CI.
+NIGHTLY = (
+    "test_extras",
+    "iceberg/test_large_plans",
+    "iceberg/test_many_files_in_a_store",
+    "packaging/test_wheels",
+    "spark/test_cluster",
+    "spark/test_shipping",
+)
 _ROOT = Path(__file__).parent
 
 # A shell has what it runs in the background ignore Ctrl-C. The children of tests, which inherit that, are to obey it.
@@ -122,12 +133,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"names of tests with addresses, which differ between processes: {moving}")
     order = list(dict.fromkeys((*GROUPS.values(), *LONG)))
     for item in items:
-        if item.path.relative_to(_ROOT).with_suffix("").as_posix() in LONG:
+        file = item.path.relative_to(_ROOT).with_suffix("").as_posix()
+        if file in LONG:
             item.add_marker(pytest.mark.long)
+        if file in NIGHTLY:
+            item.add_marker(pytest.mark.nightly)
         if item.get_closest_marker("xdist_group") is None:
             used = getattr(item, "fixturenames", ())
             group = next((group for fixture, group in GROUPS.items() if fixture in used), None)
-            item.add_marker(pytest.mark.xdist_group(group or item.path.relative_to(_ROOT).with_suffix("").as_posix()))
+            item.add_marker(pytest.mark.xdist_group(group or file))
         # A time limit finds hangs, and a machine under load is not one.
         limit = item.get_closest_marker("timeout")
         if limit is not None and limit.args[0] < HANG_SECONDS:
