@@ -118,10 +118,11 @@ test-cipher: build $(STAMPS)/test ## run the tests of the core with the library 
 		$(BIN)/python -m pytest -m 'not long and not serial' $(PARALLEL) $(PYTEST_ARGS) $(BY_OTHER) || [ $$? = 5 ]
 
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
-test-all: ## run what CI runs: check, fuzz, sanitize, counts of what changed, and all tests but the nightly ones
+test-all: ## run what CI runs: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests but the nightly ones
 	$(MAKE) check
 	$(MAKE) fuzz SECONDS=5 SEED=1
 	$(MAKE) sanitize
+	$(MAKE) soak SOAK_ARGS='--seconds 5'
 	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
 	$(MAKE) test-cipher
 	$(MAKE) servers
