@@ -138,7 +138,8 @@ class Reporter:
             if self._bar is None:
                 self._bar = _RichBar.make(self._doing)
             if self._bar is None:
-                self._show_bar = False
+                # Without rich, a person sees the lines of a log.
+                self._show_bar, self._show_lines = False, True
             else:
                 self._bar.update(self._doing, self._sum, self._total, self._state(now))
         elif self._show_lines and now >= self._next_line:

@@ -100,6 +100,20 @@ def test_that_time_passes_is_shown_where_nothing_says_what_is_done(
     assert capsys.readouterr().err == "working: 10 s\nworking: 20 s\n"
 
 
+def test_without_rich_a_person_sees_a_line_every_ten_seconds(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    found = reporter(total=None, file_count=1)
+    for _ in range(3):
+        clock.now += 10
+        found._show_again()
+    assert capsys.readouterr().err == "working: 20 s\nworking: 30 s\n"
+
+
 def test_no_bar_is_drawn_over_a_question(
     clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
