@@ -17,7 +17,6 @@ import os
 
 import ags1.support.interrupts  # noqa: F401  imported before all that takes time
 from ags1 import layout
-from ags1._version import version as __version__
 from ags1.codec import Batch, NumberedPrefixes, decrypt, decrypt_into, decrypt_many, encrypt, encrypt_into, encrypt_many
 from ags1.errors import (
     Ags1Error,
@@ -33,6 +32,7 @@ from ags1.errors import (
 )
 from ags1.keys import Key, KeyMetadata
 from ags1.layout import encrypted_length, plaintext_length, split_offsets
+from ags1.version import version as __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

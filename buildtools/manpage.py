@@ -7,8 +7,8 @@ import sys
 from argparse import Action
 from collections.abc import Iterator
 
-from ags1._version import version
 from ags1.cli.parser import CommandParser, whole_parser
+from ags1.version import version
 
 
 def escaped(words: str) -> str:

@@ -23,7 +23,7 @@ CONTRACT = Path(ags1.get_include()) / "ags1"
 
 # The rooms from the ground up: a room imports from those before it alone.
 ORDER = (
-    *("_version", "errors", "support", "core", "layout", "keys", "codec", "expected", "storage", "work", "kms"),
+    *("version", "errors", "support", "core", "layout", "keys", "codec", "expected", "storage", "work", "kms"),
     *("streams", "arrow", "avro", "parquet", "iceberg", "dataset", "fs", "audit", "spark", "bench", "cli"),
 )
 # What imports from all rooms.
@@ -265,7 +265,7 @@ def test_every_room_has_a_place_and_is_found() -> None:
 def test_who_opens_the_folder_sees_the_rooms() -> None:
     """At most twenty-one packages and faces, none of them private."""
     shown = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    shown -= {"__init__", "__main__", "_version"}
+    shown -= {"__init__", "__main__", "version"}
     assert len(shown) <= 21
     assert not {name for name in shown if name.startswith("_")}
 
@@ -344,9 +344,22 @@ def test_a_folder_imports_no_private_module_of_another() -> None:
         for name, path in modules().items()
         for imported in imports_of(path)
         if imported.rpartition(".")[2].startswith("_")
-        and imported.rpartition(".")[2] not in ("__init__", "_version")
+        and imported.rpartition(".")[2] != "__init__"
         and path.parent != modules()[imported].parent
     }
+    assert not found
+
+
+def test_no_private_module_is_imported_from_outside_of_the_package() -> None:
+    """Nor by tests and benchmarks: what they need is public inside of the house, and has no underscore."""
+    root, found = PACKAGE.parent, set()
+    files = [path for folder in ("tests", "bench", "examples", "buildtools") for path in (root / folder).rglob("*.py")]
+    for path in files:
+        for imported in imports_for_type_checkers(path):
+            inside = imported.removeprefix("ags1.")
+            if inside in modules() and inside.rpartition(".")[2].startswith("_") and inside != "__init__":
+                found.add(f"{path.relative_to(root)} imports {imported}")
+    assert len(files) > 300
     assert not found
 
 

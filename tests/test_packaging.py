@@ -317,7 +317,7 @@ def test_neighbours_in_one_process(order: list[str], certificate: Path, tmp_path
 
 
 def test_the_version_is_stated_once() -> None:
-    from ags1._version import version
+    from ags1.version import version
 
     assert version not in (ROOT / "pyproject.toml").read_text()
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()

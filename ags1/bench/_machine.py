@@ -9,9 +9,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from ags1._version import version
 from ags1.core.backend import backend
 from ags1.support.typing import Any
+from ags1.version import version
 
 # What two figures must share before anybody may compare them. Not the version of ags1: that is what is compared.
 IDENTITY = ("cpu_model", "cpu_id", "cpu_features", "aes_gcm", "cores", "kernel", "openssl", "linkage", "python")

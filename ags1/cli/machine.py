@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 
-from ags1._version import version
 from ags1.cli.command import command
 from ags1.cli.output import say, say_json
 from ags1.core.backend import backend
+from ags1.version import version
 
 _LINKAGE = {
     "bundled-static": "its own copy, linked statically",

@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     on_spark = "--spark" in arguments[: arguments.index("--") if "--" in arguments else None]
     words = [each for each in arguments if not (on_spark and each == "--spark")]
     if words[:1] == ["--version"]:
-        from ags1._version import version
+        from ags1.version import version
 
         print(f"ags1 {version}")
         raise SystemExit(0)

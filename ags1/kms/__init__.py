@@ -20,15 +20,15 @@ from ags1.support.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.kms._base import GeneratedKey, KeyManagementClient, ServiceRefusal
-    from ags1.kms._cache import CACHE_SECONDS, KeyCache, key_cache_of, name_of_key
     from ags1.kms._load import load
-    from ags1.kms._pyiceberg import PyIcebergKms
     from ags1.kms.aws import AwsKms
     from ags1.kms.azure import AzureKms
+    from ags1.kms.base import GeneratedKey, KeyManagementClient, ServiceRefusal
+    from ags1.kms.cache import CACHE_SECONDS, KeyCache, key_cache_of, name_of_key
     from ags1.kms.gcp import GcpKms
     from ags1.kms.local import LocalKms
     from ags1.kms.memory import MemoryKms
+    from ags1.kms.pyiceberg import PyIcebergKms
     from ags1.kms.vault import VaultKms
 
 __all__ = [
@@ -52,10 +52,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
-        "_cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
+        "base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
+        "cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
         "_load": ("load",),
-        "_pyiceberg": ("PyIcebergKms",),
+        "pyiceberg": ("PyIcebergKms",),
         "aws": ("AwsKms",),
         "azure": ("AzureKms",),
         "gcp": ("GcpKms",),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from ags1.kms._base import KeyManagementClient
+from ags1.kms.base import KeyManagementClient
 from ags1.kms.services import COMMON_OPTIONS, LOCAL_OPTIONS, REMOTE_OPTIONS, SERVICES
 from ags1.support.typing import Any
 

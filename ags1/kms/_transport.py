@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 
 from ags1.errors import without_secrets
-from ags1.kms._base import DEADLINE, TOO_SLOW, Unusable
+from ags1.kms.base import DEADLINE, TOO_SLOW, Unusable
 from ags1.support.http import answer_by
 from ags1.support.typing import Any
 

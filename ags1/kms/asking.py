@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
-from ags1.kms._base import ServiceRefusal
-from ags1.kms._cache import key_cache_of, name_of_key
+from ags1.kms.base import ServiceRefusal
+from ags1.kms.cache import key_cache_of, name_of_key
 from ags1.support.reports import Report
 from ags1.support.secrets import Secret, shows_secret
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, bytes_of, missing_sdk
 from ags1.kms._transport import limit_botocore
+from ags1.kms.base import KeyManagementClient, bytes_of, missing_sdk
+from ags1.kms.endpoint import checked_url
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -88,7 +88,7 @@ class AwsKms(KeyManagementClient):
     ) -> None:
         super().__init__(**common)
         self._region = region
-        self._endpoint = None if endpoint is None else _endpoint.checked(endpoint, "endpoint")
+        self._endpoint = None if endpoint is None else checked_url(endpoint, "endpoint")
         self._profile = profile
         self._context = dict(encryption_context or {})
         self._algorithm = encryption_algorithm
@@ -130,7 +130,7 @@ class AwsKms(KeyManagementClient):
         properties = self._properties
         endpoint = self._endpoint
         if endpoint is None and (named := properties.get("kms.endpoint")):
-            endpoint = _endpoint.checked(named, "kms.endpoint")
+            endpoint = checked_url(named, "kms.endpoint")
         session = self._session or boto3.Session(
             profile_name=self._profile or properties.get("client.profile-name"),
             region_name=self._region or properties.get("client.region"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
 from ags1.kms._transport import limit_session
+from ags1.kms.base import KeyManagementClient, Refusal, bytes_of, missing_sdk
+from ags1.kms.endpoint import checked_url
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -56,7 +56,7 @@ class AzureKms(KeyManagementClient):
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self._vault_url = None if vault_url is None else _endpoint.checked(vault_url, "vault_url")
+        self._vault_url = None if vault_url is None else checked_url(vault_url, "vault_url")
         self._credential = credential
         self._algorithm = algorithm
         self._timeout = timeout
@@ -131,7 +131,7 @@ class AzureKms(KeyManagementClient):
         named = self._properties.get("azure.keyvault.url")
         if not named:
             raise Refusal("no vault was given: set vault_url, or the property azure.keyvault.url")
-        return _endpoint.checked(named, "azure.keyvault.url")
+        return checked_url(named, "azure.keyvault.url")
 
     def _parsed(self, key_id: str) -> tuple[str, str | None]:
         """Name and version. A key id may come from the metadata of a table, so it must not select another vault."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Refusal, bytes_of, missing_sdk
 from ags1.kms._transport import limit_session
+from ags1.kms.base import KeyManagementClient, Refusal, bytes_of, missing_sdk
+from ags1.kms.endpoint import checked_url
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -43,7 +43,7 @@ class GcpKms(KeyManagementClient):
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self._endpoint = None if endpoint is None else _endpoint.checked(endpoint, "endpoint")
+        self._endpoint = None if endpoint is None else checked_url(endpoint, "endpoint")
         self._credentials = credentials
         self._timeout = timeout
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
 from ags1.errors import KeyAccessError
-from ags1.kms import _keystore
-from ags1.kms._base import KeyManagementClient, Refusal, Unusable
-from ags1.kms._keystore import check_key_id as check_key_id
+from ags1.kms import keystore
+from ags1.kms.base import KeyManagementClient, Refusal, Unusable
+from ags1.kms.keystore import check_key_id as check_key_id
 from ags1.kms.memory import MemoryKms, open_wrapped, seal_wrapped, unknown_key
 from ags1.support.arguments import spelled
 from ags1.support.key_files import parse_key, read_key_file
@@ -389,7 +389,7 @@ class LocalKms(KeyManagementClient):
                 if store is None or store.mark != found:
                     with open(file, "rb") as stream:
                         found = _mark(os.fstat(stream.fileno()))
-                        data = stream.read(_keystore.LARGEST + 1)
+                        data = stream.read(keystore.LARGEST + 1)
                     store = self._connected = self._opened(data, found)
             except OSError as error:
                 text = f"the keystore {file} cannot be read: {error.strerror}"
@@ -414,12 +414,12 @@ class LocalKms(KeyManagementClient):
             raise Refusal(refused[2])
         try:
             if is_pkcs12:
-                from ags1.kms._pkcs12 import secret_keys
+                from ags1.kms.pkcs12 import secret_keys
 
                 assert password is not None
                 return _Store({key_id: (key,) for key_id, key in secret_keys(data, password).items()}, None, mark)
-            protection = _keystore.Protection.of(data, password=password, key=key)
-            return _Store(_keystore.parse(data, protection), protection, mark)
+            protection = keystore.Protection.of(data, password=password, key=key)
+            return _Store(keystore.parse(data, protection), protection, mark)
         except Refusal as error:
             self._refused = (mark, Secret(tried), str(error))
             raise
@@ -436,12 +436,12 @@ class LocalKms(KeyManagementClient):
                 )
             yield store
 
-    def _write(self, keys: Mapping[str, tuple[Key, ...]], protection: _keystore.Protection | None) -> None:
+    def _write(self, keys: Mapping[str, tuple[Key, ...]], protection: keystore.Protection | None) -> None:
         from ags1.storage import AtomicFile
 
         assert protection is not None
         with AtomicFile(self._file, mode=0o600) as output:
-            output.write(_keystore.serialize(keys, protection))
+            output.write(keystore.serialize(keys, protection))
             mark = _mark(os.fstat(output.descriptor))
             output.commit(durable=True)
         with self._lock:
@@ -452,7 +452,7 @@ class _Store(NamedTuple):
     """An opened keystore: the versions of each key, the newest first. `protection` is None for a PKCS12 keystore."""
 
     keys: dict[str, tuple[Key, ...]]
-    protection: _keystore.Protection | None
+    protection: keystore.Protection | None
     mark: tuple[int, ...]
 
 
@@ -506,20 +506,20 @@ class _Given:
         except KeyAccessError as error:
             raise Refusal(str(error)) from None
 
-    def protect(self) -> _keystore.Protection:
+    def protect(self) -> keystore.Protection:
         if self._key_file is not None and not os.path.lexists(self._key_file):
             name = os.fspath(self._key_file)
             raise Refusal(f"there is no key file {name}: `ags1 keygen {shlex.quote(name)}` makes one")
         key = self.key()
         if key is not None:
-            return _keystore.Protection.by_key(key)
+            return keystore.Protection.by_key(key)
         password = self.password(PASSWORD_VARIABLE)
         if password is None:
             raise Refusal(
                 f"it needs a password, as {spelled('password_file')} or in {PASSWORD_VARIABLE}, or a "
                 f"{spelled('key_file')}"
             )
-        return _keystore.Protection.by_password(password)
+        return keystore.Protection.by_password(password)
 
 
 def _read_secret(path: Path, kind: str) -> bytes:

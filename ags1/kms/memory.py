@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.core.typing import KeyLike
-from ags1.kms._base import KeyManagementClient, Refusal
+from ags1.kms.base import KeyManagementClient, Refusal
 from ags1.support.typing import Any
 
 _NONCE = 12

@@ -7,9 +7,9 @@ import binascii
 import os
 import re
 
-from ags1.kms import _endpoint
-from ags1.kms._base import KeyManagementClient, Refusal, Unusable, missing_sdk
 from ags1.kms._transport import limit_session
+from ags1.kms.base import KeyManagementClient, Refusal, Unusable, missing_sdk
+from ags1.kms.endpoint import checked_url
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0
@@ -73,7 +73,7 @@ class VaultKms(KeyManagementClient):
             raise ValueError(f"data_key_bits must be 128 or 256, not {data_key_bits}")
         if mount is not None and _MOUNT.fullmatch(mount) is None:
             raise ValueError(f"mount must be a path such as 'transit', not {mount!r}")
-        self._address = None if url is None else _endpoint.checked(url, "url")
+        self._address = None if url is None else checked_url(url, "url")
         self._mount = mount
         self._namespace = namespace
         self._token = token
@@ -125,7 +125,7 @@ class VaultKms(KeyManagementClient):
             named = self._properties.get("vault.address") or _variable("ADDR")
             if not named:
                 raise Unusable("no server was given: pass its URL, or set VAULT_ADDR")
-            address = _endpoint.checked(named, "the address of the server")
+            address = checked_url(named, "the address of the server")
         verify = _variable("CACERT") or True if self._verify is True else self._verify
         session = limit_session(Session())
         session.verify = verify

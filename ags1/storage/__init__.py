@@ -19,13 +19,13 @@ What each backend promises:
 
 from __future__ import annotations
 
-from ags1.storage._atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
-from ags1.storage._budget import STREAM_BUDGET, Budget
 from ags1.storage._clients import option_name, s3_environment
-from ags1.storage._creation import can_create, create, creates_once
 from ags1.storage._errors import UnnamedError, as_os_error, pass_unnamed
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start, within
+from ags1.storage.atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
+from ags1.storage.budget import STREAM_BUDGET, Budget
+from ags1.storage.creation import can_create, create, creates_once
 from ags1.storage.directories import Directories, below, change_mode
 from ags1.storage.durability import Unsynced
 from ags1.storage.listing import (

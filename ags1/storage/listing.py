@@ -10,9 +10,9 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
-from ags1.storage._atomic import TEMPORARY_SUFFIX
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import RemoteFiles, file_system_of
+from ags1.storage.atomic import TEMPORARY_SUFFIX
 from ags1.storage.directories import Directories, below
 from ags1.storage.location import Location
 from ags1.support.typing import Any, NoReturn
@@ -86,7 +86,7 @@ def status(location: Location) -> Entry:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", location.shown)
         return Entry(location.name, location, found.st_size, found.st_mtime_ns)
     if location.is_object:
-        import ags1.storage._objects as _objects
+        import ags1.storage.objects as _objects
 
         size, etag, modified = _objects.head(location)
         return Entry(location.name, location, size, modified, etag)
@@ -330,7 +330,7 @@ def _files_below(location: Location, temporary: bool = False) -> Iterator[Entry]
 
 
 def _objects_below(location: Location, on_error: Callable[[OSError], object] | None) -> Iterator[Row]:
-    import ags1.storage._objects as _objects
+    import ags1.storage.objects as _objects
 
     prefix = location.path.rstrip("/")
     skipped = len(prefix) + 1 if prefix else 0
@@ -379,7 +379,7 @@ def list_names(location: Location) -> list[str]:
         with os.scandir(location.path) as found:
             return [each.name for each in found if not each.is_dir(follow_symlinks=False)]
     if location.is_object:
-        import ags1.storage._objects as _objects
+        import ags1.storage.objects as _objects
 
         return _objects.list_names(location)
     file_system, path = file_system_of(location)
@@ -446,7 +446,7 @@ def remove(locations: Iterable[Location]) -> None:
     """
     for (are_objects, root), some in groupby(locations, key=lambda each: (each.is_object, each.root)):
         if are_objects:
-            import ags1.storage._objects as _objects
+            import ags1.storage.objects as _objects
 
             _objects.delete(some)
         elif root is not None:

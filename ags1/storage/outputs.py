@@ -17,9 +17,9 @@ import io
 import os
 from collections.abc import Mapping
 
-from ags1.storage._atomic import AtomicFile
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of, guarded
+from ags1.storage.atomic import AtomicFile
 from ags1.storage.directories import below
 from ags1.storage.location import Location
 from ags1.storage.sources import octets
@@ -305,7 +305,7 @@ class ObjectOutput(Output):
     """An object in a store: one request if it is small, else parts of an upload, several of them in parallel."""
 
     def __init__(self, location: Location, expected: int | None = None) -> None:
-        from ags1.storage._objects import Upload
+        from ags1.storage.objects import Upload
 
         self.name = location.shown
         self._upload = Upload(location, expected)

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 
 from ags1.errors import FormatError
-from ags1.storage._atomic import AtomicFile
+from ags1.storage.atomic import AtomicFile
 from ags1.support.typing import Any
 
 _MAX_BYTES = 64 << 10

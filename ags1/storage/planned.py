@@ -13,8 +13,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from ags1.storage._budget import Budget
 from ags1.storage._requests import Request, start
+from ags1.storage.budget import Budget
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE
 from ags1.storage.sources import Source
 from ags1.support.typing import Buffer

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from ags1.storage._budget import Budget
 from ags1.storage._requests import Request, start
+from ags1.storage.budget import Budget
 from ags1.support.typing import Buffer
 
 # Bytes of one request. A budget of 64 MiB holds sixteen: with 20 ms and 90 MB/s for each connection they reach 1 GB/s;

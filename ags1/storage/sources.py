@@ -455,7 +455,7 @@ class ObjectSource(Source):
     is_remote = True
 
     def __init__(self, location: Location, beginning: int = _BEGINNING, expected: int | None = None) -> None:
-        import ags1.storage._objects as _objects
+        import ags1.storage.objects as _objects
 
         self.name = location.shown
         self._location = location
@@ -561,7 +561,7 @@ def read_identified(location: Location, maximum: int) -> tuple[Buffer, Entry]:
     if not location.is_object:
         data = read_whole(location, maximum)
         return data, status(location)
-    import ags1.storage._objects as _objects
+    import ags1.storage.objects as _objects
 
     data, size, etag, modified = _objects.get_beginning(location, maximum + 1)
     if size > maximum:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 
-from ags1._version import version
 from ags1.errors import without_secrets
+from ags1.version import version
 
 LINK = "is a link, which is not followed"
 """Why a link in a tree is left out."""

@@ -14,7 +14,7 @@ import pytest
 
 from ags1 import kms
 from ags1.cli import main
-from ags1.storage import _atomic
+from ags1.storage import atomic
 from tests.checks import KEY, pattern
 
 PLAIN = pattern(5000)
@@ -75,7 +75,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def end_behind_replacement(patched: pytest.MonkeyPatch, target: Path, error: BaseException) -> None:
     """Let the work on a target that exists end with an error, once the target is replaced."""
-    sync, before = _atomic._sync_directory, b"before"
+    sync, before = atomic._sync_directory, b"before"
     target.write_bytes(before)
 
     def ended(directory: int) -> None:
@@ -83,7 +83,7 @@ def end_behind_replacement(patched: pytest.MonkeyPatch, target: Path, error: Bas
         if target.read_bytes() != before:
             raise error
 
-    patched.setattr(_atomic, "_sync_directory", ended)
+    patched.setattr(atomic, "_sync_directory", ended)
 
 
 def write_key(path: Path, data: bytes, mode: int = 0o600) -> Path:

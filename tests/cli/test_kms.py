@@ -19,7 +19,7 @@ import pytest
 from ags1 import dataset, kms
 from ags1.cli import kms as cli_kms
 from ags1.errors import KeyAccessError
-from ags1.kms import LocalKms, MemoryKms, _keystore
+from ags1.kms import LocalKms, MemoryKms, keystore
 from ags1.kms.services import SERVICES
 from tests.checks import KEY, KEYS
 from tests.cli.conftest import Run, files_below
@@ -30,7 +30,7 @@ URL = "local:keys.json"
 
 @pytest.fixture(autouse=True)
 def _quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    monkeypatch.setattr(keystore, "SCRYPT_N", 1 << 10)
     for name in ("AGS1_KMS", "AGS1_KMS_PASSWORD", "KEYSTORE_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
 

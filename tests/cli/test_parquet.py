@@ -12,7 +12,7 @@ import pytest
 
 from ags1 import KeyMetadata, parquet
 from ags1.core.gcm import Key
-from ags1.kms import LocalKms, _keystore
+from ags1.kms import LocalKms, keystore
 from ags1.support.words import size_text
 from tests.checks import KEY, OTHER_KEY
 from tests.cli.conftest import Run, end_behind_replacement, files_below, write_key
@@ -548,7 +548,7 @@ def test_the_target_of_a_refused_file_stays(run: Run) -> None:
 def test_a_wrong_password_is_tried_once_and_told_once(
     command: str, jobs: str, run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    monkeypatch.setattr(keystore, "SCRYPT_N", 1 << 10)
     (work / "pw").write_text("right")
     (work / "bad").write_text("wrong")
     LocalKms.create("p.json", {"kf": KEY}, password="right").close()
@@ -558,8 +558,8 @@ def test_a_wrong_password_is_tried_once_and_told_once(
     made = run("parquet", "encrypt", "many", "vault", "--kms", "local:p.json", "--password-file", "pw", *FOOTER)
     assert made.code == 0, made.err
     tries: list[object] = []
-    derive = _keystore._derive
-    monkeypatch.setattr(_keystore, "_derive", lambda *given: (tries.append(None), derive(*given))[1])
+    derive = keystore._derive
+    monkeypatch.setattr(keystore, "_derive", lambda *given: (tries.append(None), derive(*given))[1])
     target = ["back"] if command == "decrypt" else []
     more = ["-j", jobs] if command == "decrypt" else []
     done = run("parquet", command, "vault", *target, "--kms", "local:p.json", "--password-file", "bad", *more)

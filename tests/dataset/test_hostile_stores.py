@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import ags1.storage._creation as creation
+import ags1.storage.creation as creation
 from ags1 import dataset
 from ags1.errors import Ags1Error, UnsupportedError
 from ags1.storage import Location
@@ -17,7 +17,7 @@ from tests.dataset.commits import client, commit
 from tests.dataset.conftest import plain_of, write_tree
 
 obstore = pytest.importorskip("obstore")
-objects = pytest.importorskip("ags1.storage._objects")
+objects = pytest.importorskip("ags1.storage.objects")
 
 VAULT = "s3://bucket/vault"
 CONTENTS = {"a": b"1", "day=1/b": b"2" * 1000}

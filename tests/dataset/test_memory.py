@@ -25,7 +25,7 @@ def name_of(index: int) -> str:
 def store_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Make the store one of so many objects, as far as its listing goes: a real one would take minutes to fill."""
     pytest.importorskip("obstore")
-    import ags1.storage._objects as _objects
+    import ags1.storage.objects as _objects
 
     def fill(count: int) -> None:
         def listed(location: Location, on_error: object) -> Iterator[tuple[str, int, str, int]]:

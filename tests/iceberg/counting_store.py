@@ -13,7 +13,7 @@ from typing import Any
 import obstore
 from obstore.store import LocalStore
 
-import ags1.storage._objects as objects
+import ags1.storage.objects as objects
 
 __all__ = ["CountingStore"]
 

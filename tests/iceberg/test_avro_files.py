@@ -59,7 +59,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from ags1.avro.schemas import iceberg_schema, parse
 from ags1.errors import FormatError
-from ags1.iceberg.scan import _avro_files
+from ags1.iceberg.scan import avro_files
 from ags1.iceberg.scan.table_scan import EncryptedArrowScan
 from tests.iceberg.avro_lake import Lake, avro_bytes, data_file, nullable, optional, record
 
@@ -437,7 +437,7 @@ def test_a_struct_of_new_fields_only_keeps_its_nulls(old_files: Lake) -> None:
 
 
 def test_a_limit_ends_the_reading(old_files: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_avro_files, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(avro_files, "_BATCH_ROWS", 8)
     found = old_files.read(NEW, columns=NEW.select("number"), limit=10)
     assert found["number"].to_pylist() == list(range(16))
 
@@ -558,16 +558,16 @@ def test_batches_are_bounded_and_positions_go_on_through_them(
 ) -> None:
     rows = _simple_rows(3000)
     lake.write(SIMPLE_AVRO, rows)
-    monkeypatch.setattr(_avro_files, limit, value)
+    monkeypatch.setattr(avro_files, limit, value)
     sizes = []
-    original = _avro_files.record_batch
+    original = avro_files.record_batch
 
     def counted(*arguments: Any) -> Any:
         batch = original(*arguments)
         sizes.append(batch.num_rows)
         return batch
 
-    monkeypatch.setattr(_avro_files, "record_batch", counted)
+    monkeypatch.setattr(avro_files, "record_batch", counted)
     found = lake.read(SIMPLE, deleted=[[0, 1500, 2999]])
     assert found.to_pylist() == [row for row in rows if row["id"] not in (0, 1500, 2999)]
     assert sum(sizes) == 3000

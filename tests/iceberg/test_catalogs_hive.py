@@ -146,12 +146,12 @@ def test_of_many_committers_at_once_exactly_one_wins(make: Callable[..., HiveCas
 def test_a_commit_between_the_look_and_the_swap_is_seen_by_the_metastore(
     make: Callable[..., HiveCase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.iceberg.catalogs import _hive
+    from ags1.iceberg.catalogs import hive
 
     case = make(properties={"engine.hive.lock-enabled": "false"})
     mine, other = case.open(), case.open()
     state = mine.load()
-    real = _hive._changed_parameters
+    real = hive._changed_parameters
     winners: list[Any] = []
 
     def late(*arguments: Any) -> dict[str, str]:
@@ -160,7 +160,7 @@ def test_a_commit_between_the_look_and_the_swap_is_seen_by_the_metastore(
             winners[0] = other.commit(state, changed(state, who="other"))
         return real(*arguments)
 
-    monkeypatch.setattr(_hive, "_changed_parameters", late)
+    monkeypatch.setattr(hive, "_changed_parameters", late)
     with pytest.raises(ConflictError, match="another writer has committed"):
         mine.commit(state, changed(state, who="me"))
     assert case.parameters["metadata_location"] == winners[0].metadata_location
@@ -298,7 +298,7 @@ def test_a_lock_that_others_hold_is_waited_for_and_one_that_was_ended_is_noticed
 ) -> None:
     from hive_metastore.ttypes import LockComponent, LockLevel, LockRequest, LockType, UnlockRequest
 
-    from ags1.iceberg.catalogs import _hive
+    from ags1.iceberg.catalogs import hive
 
     case = make()
     table = case.open()
@@ -309,19 +309,19 @@ def test_a_lock_that_others_hold_is_waited_for_and_one_that_was_ended_is_noticed
     )
     with case.catalog._client as client:
         held = client.lock(request).lockid
-    monkeypatch.setattr(_hive, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(hive, "_LOCK_SECONDS", 0.1)
     with pytest.raises(OSError, match="has held the table's lock"):
         table.commit(state, changed(state, a="1"))
     assert [each.lockid for each in case.locks()] == [held]
-    monkeypatch.setattr(_hive, "_LOCK_SECONDS", 180.0)
+    monkeypatch.setattr(hive, "_LOCK_SECONDS", 180.0)
     waiting = threading.Event()
-    real = _hive.time.sleep
+    real = hive.time.sleep
 
     def sleep(seconds: float) -> None:
         waiting.set()
         real(seconds)
 
-    monkeypatch.setattr(_hive.time, "sleep", sleep)
+    monkeypatch.setattr(hive.time, "sleep", sleep)
 
     def release() -> None:
         waiting.wait()
@@ -333,13 +333,13 @@ def test_a_lock_that_others_hold_is_waited_for_and_one_that_was_ended_is_noticed
     state = table.commit(state, changed(state, a="1"))
     releasing.join()
     assert len(metadata_files(case.directory) - before) == 1
-    real_keep = _hive.HiveTable._keep
+    real_keep = hive.HiveTable._keep
 
     def ended(self: Any, client: Any, number: int) -> None:
         client.unlock(UnlockRequest(lockid=number))
         real_keep(self, client, number)
 
-    monkeypatch.setattr(_hive.HiveTable, "_keep", ended)
+    monkeypatch.setattr(hive.HiveTable, "_keep", ended)
     with pytest.raises(OSError, match="ended the table's lock"):
         table.commit(state, changed(state, a="2"))
     assert len(metadata_files(case.directory) - before) == 1

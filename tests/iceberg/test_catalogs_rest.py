@@ -25,7 +25,7 @@ from ags1.iceberg import (
     rekey_table,
 )
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
-from ags1.iceberg.catalogs._rest import RestTable
+from ags1.iceberg.catalogs.rest import RestTable
 from ags1.kms import MemoryKms
 from tests.iceberg.catalog_cases import changed, check_conversions, create_in, fields_of, race, with_snapshot
 from tests.iceberg.keys import MASTER_KEYS

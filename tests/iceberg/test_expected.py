@@ -25,11 +25,11 @@ from ags1.iceberg import (
     rekey_table,
 )
 from ags1.iceberg.catalogs import CatalogTable
-from ags1.iceberg.catalogs._glue import GlueTable
-from ags1.iceberg.catalogs._hive import HiveTable
-from ags1.iceberg.catalogs._rest import RestTable
-from ags1.iceberg.catalogs._sql import SqlTable
 from ags1.iceberg.catalogs.file import FileTable
+from ags1.iceberg.catalogs.glue import GlueTable
+from ags1.iceberg.catalogs.hive import HiveTable
+from ags1.iceberg.catalogs.rest import RestTable
+from ags1.iceberg.catalogs.sql import SqlTable
 from ags1.kms import MemoryKms
 from tests.checks import every
 

@@ -16,8 +16,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from ags1.errors import FormatError
-from ags1.iceberg.scan import _row_groups, table_scan
-from ags1.iceberg.scan._row_groups import RowGroups
+from ags1.iceberg.scan import row_groups, table_scan
+from ags1.iceberg.scan.row_groups import RowGroups
 from ags1.parquet.structure.page_sizes import longest_value, page_sizes
 from tests.checks import every
 from tests.iceberg.delete_lake import DeleteLake
@@ -97,18 +97,18 @@ def test_rows_are_the_same_when_a_batch_has_few_of_them(
 ) -> None:
     rows, file = sample(200), io.BytesIO()
     pq.write_table(rows, file, row_group_size=90, **options)
-    monkeypatch.setattr(_row_groups, "_MOST_ROWS", 7)
+    monkeypatch.setattr(row_groups, "_MOST_ROWS", 7)
     batches = list(RowGroups(file, LIMIT).batches(rows.column_names))
     assert pa.Table.from_batches(batches).equals(rows.cast(batches[0].schema))
     assert max(batch.num_rows for batch in batches) == 7
     # As large row groups are read.
-    monkeypatch.setattr(_row_groups, "_SMALL_GROUPS", 0)
+    monkeypatch.setattr(row_groups, "_SMALL_GROUPS", 0)
     batches = list(RowGroups(file, LIMIT).batches(rows.column_names))
     assert pa.Table.from_batches(batches).equals(rows.cast(batches[0].schema))
     assert [batch.num_rows for batch in batches] == [7] * 12 + [6] + [7] * 12 + [6] + [7, 7, 6]
     # The longest values leave a row at once: these are joined again.
-    monkeypatch.setattr(_row_groups, "_MOST_ROWS", 1 << 17)
-    monkeypatch.setattr(_row_groups, "_WORST_PART", LIMIT)
+    monkeypatch.setattr(row_groups, "_MOST_ROWS", 1 << 17)
+    monkeypatch.setattr(row_groups, "_WORST_PART", LIMIT)
     assert [batch.num_rows for batch in RowGroups(file, LIMIT).batches(rows.column_names)] == [90, 90, 20]
 
 
@@ -157,7 +157,7 @@ def test_deletes_positions_and_filters_count_the_rows_of_all_batches(
     )
     lake.add([{"s": "3"}], 3, schema=Schema(schema.fields[1]), equality_ids=[2])
     table = lake.open()
-    monkeypatch.setattr(_row_groups, "_MOST_ROWS", 13)
+    monkeypatch.setattr(row_groups, "_MOST_ROWS", 13)
     wanted = [each for each in range(1000) if each % 7 and each % 10 != 3 and each >= 100]
     found = table.scan(columns=["_pos", "id"], row_filter="id >= 100").to_arrow()
     assert found["id"].to_pylist() == found["_pos"].to_pylist() == wanted
@@ -179,8 +179,8 @@ def test_batches_are_yielded_before_the_file_was_read(tmp_path: Path, monkeypatc
             yield batch
 
     monkeypatch.setattr(RowGroups, "_decode", counting)
-    monkeypatch.setattr(_row_groups, "_MOST_ROWS", 10)
-    monkeypatch.setattr(_row_groups, "_BATCH_BYTES", 800)
+    monkeypatch.setattr(row_groups, "_MOST_ROWS", 10)
+    monkeypatch.setattr(row_groups, "_BATCH_BYTES", 800)
     monkeypatch.setattr(table_scan, "WAITING", 4000)
     scan = lake.open().scan()
     with scan.to_record_batches() as reader:

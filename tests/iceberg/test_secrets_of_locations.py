@@ -21,7 +21,7 @@ from sqlalchemy import text
 from ags1 import Ags1Error, iceberg
 from ags1.cli import main
 from ags1.iceberg import EncryptedTable
-from ags1.iceberg.catalogs._rest import RestTable
+from ags1.iceberg.catalogs.rest import RestTable
 from ags1.kms import MemoryKms
 
 SECRETS = ("someone-known", "PASS-word")

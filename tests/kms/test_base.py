@@ -20,7 +20,7 @@ import pytest
 
 import ags1
 from ags1 import kms
-from ags1.kms import _base, _cache
+from ags1.kms import base, cache
 from ags1.support.secrets import shows_secret
 from tests.checks import KEY, KEYS, OTHER_KEY, in_child, in_threads, interrupted, pattern, run_python
 from tests.kms.loopback import FakeTime
@@ -218,7 +218,7 @@ def test_failures_are_not_cached(client: CountingKms) -> None:
 
 
 def test_the_cache_does_not_grow_for_ever(client: CountingKms, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cache, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(cache, "MAX_ENTRIES", 10)
     for number in range(30):
         client.unwrap_key(number.to_bytes(16, "big"), "lake")
     assert len(client._key_cache) == 10
@@ -299,7 +299,7 @@ def test_threads_that_waited_for_a_failure_get_it_and_do_not_ask_again_one_by_on
     client.before = leader_waits
     client.script.append(Denied("not you"))
 
-    class Watched(_cache._Flight):
+    class Watched(cache._Flight):
         """Says when seven wait for it."""
 
         count = 0
@@ -325,7 +325,7 @@ def test_threads_that_waited_for_a_failure_get_it_and_do_not_ask_again_one_by_on
         return str(caught.value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_cache, "_Flight", Watched)
+        patch.setattr(cache, "_Flight", Watched)
         texts = in_threads([ask] * 8)
     assert set(texts) == {"CountingKms could not unwrap a key with 'lake': Denied: not you"}
     assert client.calls == ["unwrap"]
@@ -362,9 +362,9 @@ def test_an_interrupted_call_does_not_leave_others_waiting(client: CountingKms) 
 @pytest.mark.parametrize("seconds", [0, 100])
 def test_an_interrupt_anywhere_in_the_cache_does_not_leave_others_waiting(seconds: float) -> None:
     for moment in itertools.count():
-        cache = _cache.KeyCache(seconds)
-        get = functools.partial(cache.get, "name", lambda: ags1.Key(KEY))
-        was_interrupted = interrupted(get, moment, _cache.__file__)
+        keys = cache.KeyCache(seconds)
+        get = functools.partial(keys.get, "name", lambda: ags1.Key(KEY))
+        was_interrupted = interrupted(get, moment, cache.__file__)
         assert all(isinstance(found, ags1.Key) for found in in_threads([get] * 3))
         assert (get() is get()) == (seconds > 0)
         if not was_interrupted:
@@ -390,7 +390,7 @@ def test_pauses_double_and_differ_from_client_to_client(time: FakeTime) -> None:
         client.wrap_key(KEY, "lake")
         series.append(tuple(time.pauses))
         for attempt, pause in enumerate(time.pauses):
-            longest = min(_base._FIRST_PAUSE * 2**attempt, _base._LONGEST_PAUSE)
+            longest = min(base._FIRST_PAUSE * 2**attempt, base._LONGEST_PAUSE)
             assert longest / 2 <= pause <= longest
     assert len(set(series)) > 1
 

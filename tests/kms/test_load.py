@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ags1 import kms
-from ags1.kms import _keystore, load
+from ags1.kms import keystore, load
 from ags1.kms.services import SERVICES
 from tests.checks import KEY
 from tests.pages import ROOT
@@ -110,7 +110,7 @@ def test_every_service_stands_where_people_look_for_it(scheme: str) -> None:
 
 
 def test_a_local_keystore_is_opened_by_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    monkeypatch.setattr(keystore, "SCRYPT_N", 1 << 10)
     (tmp_path / "pw").write_text("secret")
     kms.LocalKms.create(tmp_path / "keys.json", {"lake": KEY}, password="secret")
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
-from ags1.kms import LocalKms, MemoryKms, _keystore
+from ags1.kms import LocalKms, MemoryKms, keystore
 from ags1.storage import AtomicFile
 from tests.checks import KEY, KEYS, OTHER_KEY, in_threads
 
@@ -30,7 +30,7 @@ MASTERS = {"lake": KEYS[32], "sea": KEYS[16], "Größe/β": KEYS[24]}
 @pytest.fixture(autouse=True)
 def _quick_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that a test can afford; the file says how much it is."""
-    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    monkeypatch.setattr(keystore, "SCRYPT_N", 1 << 10)
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_a_key_that_another_process_added_is_found(path: Path) -> None:
 def test_an_unchanged_file_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = opened(path)
     client.list_keys()
-    monkeypatch.setattr(_keystore, "parse", None)
+    monkeypatch.setattr(keystore, "parse", None)
     assert client.list_keys() == sorted(MASTERS)
 
 
@@ -469,8 +469,8 @@ def test_another_file_is_no_keystore(path: Path, data: bytes) -> None:
 
 def test_a_huge_file_is_no_keystore(path: Path) -> None:
     with path.open("r+b") as file:
-        file.truncate(_keystore.LARGEST + 1)
-    refused(path, f"it is not a keystore: it has more than {_keystore.LARGEST} bytes")
+        file.truncate(keystore.LARGEST + 1)
+    refused(path, f"it is not a keystore: it has more than {keystore.LARGEST} bytes")
 
 
 @pytest.mark.parametrize("version", [0, 3, "1", None, True, 10**30])

@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
-from ags1.kms import LocalKms, _pkcs12
-from ags1.kms._base import Refusal
+from ags1.kms import LocalKms, pkcs12
+from ags1.kms.base import Refusal
 from tests.checks import KEY
 from tests.kms.conftest import missing
 
@@ -53,7 +53,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_keys_that_keytool_made_are_read_with_their_sizes(path: Path) -> None:
-    keys = _pkcs12.secret_keys(path.read_bytes(), PASSWORD)
+    keys = pkcs12.secret_keys(path.read_bytes(), PASSWORD)
     assert {name: key.bits for name, key in keys.items()} == SIZES
     assert len({bytes(key) for key in keys.values()}) == 3
 
@@ -62,7 +62,7 @@ def test_the_keys_that_keytool_made_are_read_with_their_sizes(path: Path) -> Non
 def test_key_ids_are_the_same_in_any_case_as_for_iceberg(path: Path, key_id: str) -> None:
     client = LocalKms(path, password=PASSWORD)
     wrapped = client.wrap_key(KEY, key_id)
-    master = bytes(_pkcs12.secret_keys(path.read_bytes(), PASSWORD)["keya"])
+    master = bytes(pkcs12.secret_keys(path.read_bytes(), PASSWORD)["keya"])
     assert AESGCM(master).decrypt(wrapped[:12], wrapped[12:], None) == KEY
     assert client.unwrap_key(wrapped, "keya") == KEY
 
@@ -88,8 +88,8 @@ def test_a_wrong_password_is_tried_once_for_each_version_of_the_file(
 ) -> None:
     client = LocalKms(path, password="wrong")
     tried: list[int] = []
-    derive = _pkcs12._derive
-    monkeypatch.setattr(_pkcs12, "_derive", lambda *arguments: tried.append(1) or derive(*arguments))
+    derive = pkcs12._derive
+    monkeypatch.setattr(pkcs12, "_derive", lambda *arguments: tried.append(1) or derive(*arguments))
     for _ in range(3):
         with pytest.raises(ags1.KeyAccessError, match="the password is wrong, or it is damaged"):
             client.list_keys()
@@ -107,12 +107,12 @@ def test_it_is_only_read(path: Path) -> None:
 
 def test_no_damaged_byte_goes_unnoticed(path: Path) -> None:
     good = path.read_bytes()
-    keys = {name: bytes(key) for name, key in _pkcs12.secret_keys(good, PASSWORD).items()}
+    keys = {name: bytes(key) for name, key in pkcs12.secret_keys(good, PASSWORD).items()}
     for position in range(0, len(good), max(1, len(good) // 60)):
         data = bytearray(good)
         data[position] ^= 0x01
         try:
-            found = _pkcs12.secret_keys(bytes(data), PASSWORD)
+            found = pkcs12.secret_keys(bytes(data), PASSWORD)
         except Refusal:
             continue
         assert {name: bytes(key) for name, key in found.items()} == keys
@@ -121,21 +121,21 @@ def test_no_damaged_byte_goes_unnoticed(path: Path) -> None:
 @pytest.mark.parametrize("length", [1, 2, 10, 100, 300])
 def test_a_file_that_is_cut_short_is_called_damaged(path: Path, length: int) -> None:
     with pytest.raises(Refusal, match="it is not a PKCS12 keystore, or it is damaged"):
-        _pkcs12.secret_keys(path.read_bytes()[:length], PASSWORD)
+        pkcs12.secret_keys(path.read_bytes()[:length], PASSWORD)
 
 
 def test_a_file_that_asks_for_endless_work_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pkcs12, "_MOST_ITERATIONS", 100)
+    monkeypatch.setattr(pkcs12, "_MOST_ITERATIONS", 100)
     with pytest.raises(Refusal, match=r"it needs 10+ rounds of hashing; at most 100 are allowed"):
-        _pkcs12.secret_keys(path.read_bytes(), PASSWORD)
+        pkcs12.secret_keys(path.read_bytes(), PASSWORD)
 
 
 @pytest.mark.parametrize("table", ["_DIGESTS", "_HMACS", "_AES_CBC"])
 def test_an_algorithm_that_is_not_known_is_named(path: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    monkeypatch.setattr(_pkcs12, table, {})
-    monkeypatch.setattr(_pkcs12, "_SHA1_AND_3DES", "none")
+    monkeypatch.setattr(pkcs12, table, {})
+    monkeypatch.setattr(pkcs12, "_SHA1_AND_3DES", "none")
     with pytest.raises(Refusal, match=r"its .* \([\d.]+\) is not supported: import it into a new keystore"):
-        _pkcs12.secret_keys(path.read_bytes(), PASSWORD)
+        pkcs12.secret_keys(path.read_bytes(), PASSWORD)
 
 
 def test_a_keystore_without_a_mac_could_be_anyones(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_keystore_without_a_mac_could_be_anyones(tmp_path: Path) -> None:
         *("-keystore", str(made), "-storepass", PASSWORD, "-J-Dkeystore.pkcs12.macAlgorithm=NONE"),
     )
     with pytest.raises(Refusal, match="it has no MAC, so a change could not be detected"):
-        _pkcs12.secret_keys(made.read_bytes(), PASSWORD)
+        pkcs12.secret_keys(made.read_bytes(), PASSWORD)
 
 
 def test_a_keystore_with_certificates_only_has_no_keys(tmp_path: Path) -> None:
@@ -160,6 +160,6 @@ def test_a_keystore_with_certificates_only_has_no_keys(tmp_path: Path) -> None:
 
 def test_no_message_has_an_exception_hanging_on_it(path: Path) -> None:
     with pytest.raises(Refusal) as caught:
-        _pkcs12.secret_keys(path.read_bytes()[:100], PASSWORD)
+        pkcs12.secret_keys(path.read_bytes()[:100], PASSWORD)
     error: Any = caught.value
     assert (error.__cause__, error.__context__) == (None, None)

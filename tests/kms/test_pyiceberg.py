@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import ags1
 from ags1 import kms
-from ags1.kms import _pyiceberg
+from ags1.kms import pyiceberg
 from tests.checks import KEYS, every
 from tests.conformance import loader
 
@@ -90,7 +90,7 @@ def adapter(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     module.KeyManagementClient, module.GeneratedKey = KeyManagementClient, GeneratedKey
     monkeypatch.setitem(sys.modules, "pyiceberg.encryption", types.ModuleType("pyiceberg.encryption"))
     monkeypatch.setitem(sys.modules, "pyiceberg.encryption.kms", module)
-    spec = importlib.util.spec_from_file_location("ags1_kms_with_pyiceberg", _pyiceberg.__file__)
+    spec = importlib.util.spec_from_file_location("ags1_kms_with_pyiceberg", pyiceberg.__file__)
     assert spec is not None
     assert spec.loader is not None
     fresh = importlib.util.module_from_spec(spec)

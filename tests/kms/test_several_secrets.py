@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from ags1 import Key, KeyAccessError
-from ags1.kms import LocalKms, _base, _keystore
+from ags1.kms import LocalKms, base, keystore
 from tests.checks import KEY, KEYS
 
 
 @pytest.fixture(autouse=True)
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that a test can afford."""
-    monkeypatch.setattr("ags1.kms._keystore.SCRYPT_N", 1 << 10)
+    monkeypatch.setattr("ags1.kms.keystore.SCRYPT_N", 1 << 10)
 
 
 def sealed_again(path: Path, content: dict[str, Any]) -> None:
@@ -85,14 +85,14 @@ def test_removed_secrets_open_nothing_that_is_written_from_then_on(tmp_path: Pat
 def test_an_old_copy_and_a_leaked_secret_open_nothing_once_the_others_were_removed(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     secrets = several(path)
-    leaked = _keystore.Protection.of(path.read_bytes(), password=secrets["safe"]["password"])
+    leaked = keystore.Protection.of(path.read_bytes(), password=secrets["safe"]["password"])
     LocalKms(path, **secrets["safe"]).rotate_password("another glass")
     # A secret that is only changed leaves what all of them have wrapped: the guide says so.
-    assert list(_keystore.parse(path.read_bytes(), leaked)) == ["lake"]
+    assert list(keystore.parse(path.read_bytes(), leaked)) == ["lake"]
     LocalKms(path, **secrets["daily"]).keep_one_secret()
     LocalKms(path, **secrets["daily"]).add_secret(**secrets["region"])
-    with pytest.raises(_base.Refusal, match="wrong"):
-        _keystore.parse(path.read_bytes(), leaked)
+    with pytest.raises(base.Refusal, match="wrong"):
+        keystore.parse(path.read_bytes(), leaked)
 
 
 def test_no_entry_of_another_keystore_is_taken_for_one_of_this(tmp_path: Path) -> None:

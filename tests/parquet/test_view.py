@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from ags1 import FormatError, KeyAccessError
 from ags1.parquet import DecryptionConfig, EncryptionConfig, ParquetView, encrypt_file
-from ags1.parquet.view import _regions
+from ags1.parquet.view import regions
 from tests.checks import CountingFile
 from tests.parquet import corpus, public_files
 from tests.parquet.reference import open_encrypted, open_plain
@@ -51,7 +51,7 @@ ENCRYPTABLE = [name for name in corpus.CORPUS if name not in ("index-pages", "un
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remote files come in parts that are smaller than many pages."""
-    monkeypatch.setattr(_regions, "_REMOTE_PART", 300)
+    monkeypatch.setattr(regions, "_REMOTE_PART", 300)
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def test_random_reads_are_parts_of_the_whole(way: str, in_memory: bool, reads: l
     data = encrypted(NAME, way)
     whole = _WHOLE[way]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_regions, "_REMOTE_PART", 700)
-        patch.setattr(_regions, "_KEPT_BYTES", 3000)
+        patch.setattr(regions, "_REMOTE_PART", 700)
+        patch.setattr(regions, "_KEPT_BYTES", 3000)
         with ParquetView(data if in_memory else Counted(data), decryption(way)) as view:
             assert view.size == len(whole)
             for share, size in reads:
@@ -222,7 +222,7 @@ def test_pyarrow_reads_into_memory_of_its_own_pool() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_regions, "_KEPT_BYTES", 2000)
+    monkeypatch.setattr(regions, "_KEPT_BYTES", 2000)
     with view_of() as view:
         for offset in range(4, view.size, 50):
             view.pread(offset, 10)
@@ -265,7 +265,7 @@ def test_opening_reads_the_footer_only() -> None:
 
 @pytest.mark.parametrize("parts", [8000, 16 << 20])
 def test_a_projection_touches_only_its_columns(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_regions, "_REMOTE_PART", parts)
+    monkeypatch.setattr(regions, "_REMOTE_PART", parts)
     data, chunks = _large()
     file = CountingFile(data)
     with ParquetView(file, decryption()) as view:
@@ -280,7 +280,7 @@ def test_a_projection_touches_only_its_columns(parts: int, monkeypatch: pytest.M
 
 
 def test_later_pages_take_no_more_than_the_requests_to_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_regions, "_REMOTE_PART", 10_000)
+    monkeypatch.setattr(regions, "_REMOTE_PART", 10_000)
     data, chunks = _large()
     file = CountingFile(data)
     start, end = chunks[2]

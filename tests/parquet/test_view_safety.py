@@ -18,7 +18,7 @@ import pytest
 
 from ags1 import Ags1Error, AuthenticationError, FormatError, TruncatedError
 from ags1.parquet import DecryptionConfig, ParquetView
-from ags1.parquet.view import _regions
+from ags1.parquet.view import regions
 from tests.checks import CountingFile, flip, in_child, in_threads
 from tests.parquet.view_files import (
     COLUMN_KEYS,
@@ -60,7 +60,7 @@ def test_damage_is_the_error_of_the_reads_that_meet_it(
     kind: str, make: Callable[[bytes], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each page is a part, for one that is damaged spoils its part.
-    monkeypatch.setattr(_regions, "_REMOTE_PART", 1)
+    monkeypatch.setattr(regions, "_REMOTE_PART", 1)
     module = _kinds()[kind]
     # Not in the length word: with that, the page's end would be lost, too.
     damaged = flip(encrypted(NAME, "uniform"), module.offset + module.length - 1)
@@ -131,7 +131,7 @@ def test_a_wrong_key_is_refused_when_the_file_is_opened() -> None:
 
 @pytest.mark.parametrize("kind", ["path", "memory", "file object"])
 def test_many_threads_read_at_once(kind: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_regions, "_REMOTE_PART", 300)
+    monkeypatch.setattr(regions, "_REMOTE_PART", 300)
     whole = view_of().read()
     data = path.read_bytes()
     source: Any = {"path": path, "memory": data, "file object": CountingFile(data)}[kind]

@@ -6,9 +6,9 @@ import itertools
 from typing import Any
 
 import ags1
-from ags1.spark.source._inputs import END
 from ags1.spark.source.decoders import Plain, decoder_for
 from ags1.spark.source.decoders.types import conformed
+from ags1.spark.source.inputs import END
 from ags1.spark.source.options import SourceOptions
 from tests.checks import KEY
 

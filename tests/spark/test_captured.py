@@ -18,8 +18,8 @@ from ags1 import dataset
 from ags1.errors import KeyAccessError
 from ags1.spark.engine.captured import CapturedSession, capture
 from ags1.spark.engine.locations import locate
-from ags1.spark.source._writer import writer_for
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.writer import writer_for
 from tests.checks import leaks
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ags1 import dataset
 from ags1.errors import ConflictError
-from ags1.spark.source._writer import Ags1Writer, writer_for
+from ags1.spark.source.writer import Ags1Writer, writer_for
 
 SCHEMA = StructType([StructField("value", StringType())])
 

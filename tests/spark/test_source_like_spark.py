@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from ags1.errors import FormatError
-from ags1.spark.source._directories import constant, inferred, values_of
 from ags1.spark.source.decoders import decoder_for
 from ags1.spark.source.decoders.types import conformed
+from ags1.spark.source.directories import constant, inferred, values_of
 from ags1.spark.source.options import SourceOptions
 from tests.spark.source_files import END, options, plain, rows
 
@@ -83,7 +83,7 @@ def arrow_schema(given: Any) -> pa.Schema:
     """The schema in Arrow of a schema of Spark's, or of its text."""
     from pyspark.sql.types import StructType
 
-    from ags1.spark.source._reader import arrow_schema
+    from ags1.spark.source.reader import arrow_schema
 
     return arrow_schema(StructType.fromDDL(given) if isinstance(given, str) else given)
 

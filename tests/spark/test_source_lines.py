@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ags1.errors import AuthenticationError
-from ags1.spark.source.decoders import Plain, _lines
-from ags1.spark.source.decoders._lines import chunks
+from ags1.spark.source.decoders import Plain, lines
+from ags1.spark.source.decoders.lines import chunks
 from tests.checks import KEY, damage
 from tests.spark.source_files import BLOCK, END, options, plain, rows, rows_cut_everywhere
 
@@ -32,7 +32,7 @@ def test_ranges_have_every_line_once_wherever_they_are_cut(
     alphabet: bytes, separator: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So small that every way to look further for the end of a line is gone.
-    monkeypatch.setattr(_lines, "_STEP", 7)
+    monkeypatch.setattr(lines, "_STEP", 7)
     numbers = random.Random(1)
     for _ in range(25):
         data = bytes(numbers.choices(alphabet, k=numbers.randrange(40)))

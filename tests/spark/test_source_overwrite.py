@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from ags1 import dataset
-from ags1.spark.source._reader import SourceReader, arrow_schema, infer_schema
-from ags1.spark.source._writer import writer_for
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.reader import SourceReader, arrow_schema, infer_schema
+from ags1.spark.source.writer import writer_for
 from tests.checks import every
 
 if TYPE_CHECKING:

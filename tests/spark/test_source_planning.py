@@ -23,9 +23,9 @@ from ags1.dataset.selection import Filter
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.keys import KeyMetadata
 from ags1.kms import load
-from ags1.spark.source import _inputs, _splits
-from ags1.spark.source._directories import constant, inferred, values_of
-from ags1.spark.source._inputs import (
+from ags1.spark.source import inputs, splits
+from ags1.spark.source.directories import constant, inferred, values_of
+from ags1.spark.source.inputs import (
     END,
     ListedFiles,
     SourceFileKeys,
@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 
 def plan(files: Iterable[ListedFiles], chosen: SourceOptions) -> list[list[Split]]:
-    return list(_splits.plan(files, chosen))
+    return list(splits.plan(files, chosen))
 
 
 # -- splits ----------------------------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_no_files_are_no_tasks_and_an_empty_file_is_one() -> None:
 
 def test_splits_travel_without_loss() -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
-    splits = [Split(ListedFiles(name, 3, 5, 41), 0, END), Split(ListedFiles("b", 0, 7, 43), 7, 9)]
+    planned = [Split(ListedFiles(name, 3, 5, 41), 0, END), Split(ListedFiles("b", 0, 7, 43), 7, 9)]
     chosen = SourceOptions.parse({"path": "f", "keyref": "env:NAME"})
-    assert opened_task(packed("files", splits), chosen)[1] == splits
+    assert opened_task(packed("files", planned), chosen)[1] == planned
 
 
 # -- datasets --------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_files_are_a_directory_a_glob_or_names(plain_files: Path) -> None:
 
 
 def test_a_plain_file_is_opened_by_its_reference(plain_files: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _inputs._warned_of.clear()
+    inputs._warned_of.clear()
     source = open_input(_plain(plain_files))
     with caplog.at_level(logging.WARNING, "ags1.spark"):
         for each in source.files():
@@ -306,7 +306,7 @@ def test_a_plain_file_is_opened_by_its_reference(plain_files: Path, caplog: pyte
 
 
 def test_a_length_that_was_trusted_must_stay(plain_files: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _inputs._warned_of.clear()
+    inputs._warned_of.clear()
     source = open_input(_plain(plain_files / "a.txt", trust_fs_length="true"))
     (each,) = source.files()
     source.open(each).source.close()
@@ -385,7 +385,7 @@ def test_a_directory_of_a_dataset_is_read_with_a_prefix(vault: Path, kms_url: st
 
 def test_options_that_leave_no_file_are_named_where_a_schema_is_wanted(vault: Path, kms_url: str) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark.source._reader import infer_schema
+    from ags1.spark.source.reader import infer_schema
 
     for decode in ("avro", "arrow", "parquet"):
         with pytest.raises(FormatError, match="options include, exclude and prefix leave none"):
@@ -416,15 +416,15 @@ def test_a_dataset_is_opened_once_for_a_process_and_again_when_it_changed(
         cached_input(chosen, f"{number} {'0' * 64}")
     with dataset.open(vault, kms_url) as opened:
         opened.expire(keep=1, older_than=None, grace=0)
-    _inputs._cache.clear()
+    inputs._cache.clear()
     with pytest.raises(FileNotFoundError, match="no version 1: it may have been expired"):
         cached_input(chosen, planned.identity)
-    _inputs._cache.clear()
+    inputs._cache.clear()
 
 
 def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_url: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from ags1.spark.source._reader import Rows
+    from ags1.spark.source.reader import Rows
 
     chosen = options(path=vault, kms=kms_url, decode="text", include="a.txt")
     source = open_input(chosen)
@@ -440,7 +440,7 @@ def test_a_file_that_was_replaced_under_way_is_read_as_it_was(vault: Path, kms_u
 def test_parquet_files_that_are_no_dataset(tmp_path: Path, kms_url: str) -> None:
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark.source._reader import Rows, arrow_schema, infer_schema
+    from ags1.spark.source.reader import Rows, arrow_schema, infer_schema
 
     (tmp_path / "t" / "k=1").mkdir(parents=True)
     table = pa.table({"id": range(100)})
@@ -466,7 +466,7 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
     """Whoever can write there can remove them, and put encrypted Parquet files of any other key in their place."""
     pytest.importorskip("pyspark")
     from ags1.parquet import EncryptionConfig, write_table
-    from ags1.spark.source._reader import Rows, arrow_schema, infer_schema
+    from ags1.spark.source.reader import Rows, arrow_schema, infer_schema
 
     (tmp_path / "t").mkdir()
     with load(kms_url) as client:

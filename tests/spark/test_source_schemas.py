@@ -16,9 +16,9 @@ from pyspark.sql.types import StructField, StructType
 
 import ags1.spark
 from ags1 import FormatError, dataset
-from ags1.spark.source._reader import SourceReader, infer_schema
-from ags1.spark.source._writer import writer_for
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.reader import SourceReader, infer_schema
+from ags1.spark.source.writer import writer_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

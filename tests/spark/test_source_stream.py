@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 
 
 import ags1.spark
-from ags1.spark.source import _inputs, _stream
-from ags1.spark.source._stream import StreamReader, stream_reader_for
+from ags1.spark.source import inputs, stream
+from ags1.spark.source.stream import StreamReader, stream_reader_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 from tests.checks import HANG_SECONDS
 from tests.spark.conftest import Storage
 
-LIMITED = hasattr(_stream, "AdmittingStreamReader")
+LIMITED = hasattr(stream, "AdmittingStreamReader")
 
 
 class Lake:
@@ -133,8 +133,8 @@ def grown(tmp_path: Path, kms_url: str) -> Iterator[Callable[..., StreamReader]]
         return stream_reader_for({name: str(value) for name, value in given.items()}, schema)
 
     yield make
-    while _inputs._cache:
-        _inputs._cache.popitem()[1].close()
+    while inputs._cache:
+        inputs._cache.popitem()[1].close()
 
 
 def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
@@ -154,7 +154,7 @@ def latest(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_latest_offset_needs_no_key(grown: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch) -> None:
     reader = grown()
-    monkeypatch.setattr(_stream, "DatasetFiles", None)
+    monkeypatch.setattr(stream, "DatasetFiles", None)
     start = reader.initialOffset()
     assert start["version"] == 0
     assert latest(reader, start)["version"] == 3

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ags1.errors import FormatError
-from ags1.spark.source._reader import SourceReader, infer_schema
-from ags1.spark.source._writer import writer_for
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.reader import SourceReader, infer_schema
+from ags1.spark.source.writer import writer_for
 
 if TYPE_CHECKING:
     pass

@@ -26,8 +26,8 @@ import ags1.spark
 from ags1 import dataset
 from ags1.errors import ConflictError, FormatError
 from ags1.kms import load
-from ags1.spark.source._writer import Ags1Writer, Written, writer_for
 from ags1.spark.source.options import WriteOptions
+from ags1.spark.source.writer import Ags1Writer, Written, writer_for
 from tests.spark.trees import unfinished, versions
 
 if TYPE_CHECKING:

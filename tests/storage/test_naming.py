@@ -13,7 +13,7 @@ import ags1
 from ags1 import dataset
 from ags1.core import descriptors
 from ags1.kms import MemoryKms
-from ags1.storage import Location, _atomic, _creation, can_create, create
+from ags1.storage import Location, atomic, can_create, create, creation
 
 KEY = bytes(range(32))
 REFUSALS = [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS]
@@ -22,8 +22,8 @@ REFUSALS = [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS]
 @pytest.fixture(autouse=True)
 def another_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of the file system yet."""
-    monkeypatch.setattr(_atomic, "_nameable", {})
-    monkeypatch.setattr(_creation, "_local", {})
+    monkeypatch.setattr(atomic, "_nameable", {})
+    monkeypatch.setattr(creation, "_local", {})
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, renames: bool = False, unnamed: bool = False) -> None:
@@ -34,7 +34,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, renames: bool = False,
 
     monkeypatch.setattr(os, "link", refused)
     if renames:
-        monkeypatch.setattr(_atomic.native_descriptors, "rename_new", refused)
+        monkeypatch.setattr(atomic.native_descriptors, "rename_new", refused)
     if unnamed:
         monkeypatch.delattr(os, "O_TMPFILE")
 

@@ -30,13 +30,13 @@ from ags1.storage import (
     Location,
     SortedListing,
     UnnamedError,
-    _sdk_listing,
     iterate_files,
     list_files,
     list_names,
+    sdk_listing,
     status,
 )
-from ags1.storage._opaque_keys import is_path
+from ags1.storage.opaque_keys import is_path
 from tests.servers.fixtures import started
 from tests.servers.gcs import GcsServer
 from tests.servers.s3 import S3Server
@@ -216,7 +216,7 @@ def test_the_sdk_lists_as_who_the_token_says_and_as_nobody_else(
     monkeypatch.setattr(client, made)
     options = {"bearer_token": "mine", **({"account_name": "n"} if place.startswith("az") else {})}
     with pytest.raises(OSError, match=r"^mine$"):
-        list(_sdk_listing.pages(Location(place, options), "m/"))
+        list(sdk_listing.pages(Location(place, options), "m/"))
 
 
 def test_a_name_without_address_below_a_table_stays_and_is_named(

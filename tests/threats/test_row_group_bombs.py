@@ -152,7 +152,7 @@ def test_a_row_group_above_the_limit_is_refused_before_it_is_decoded(read: str, 
 def test_what_the_footer_states_is_refused_before_a_page_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ags1.iceberg.scan._row_groups import RowGroups
+    from ags1.iceberg.scan.row_groups import RowGroups
 
     table = table_of(tmp_path, pa.table({"s": [LONG] * 3}), limit=2 * MIB, use_dictionary=False)
     monkeypatch.setattr(RowGroups, "_fetch", None)

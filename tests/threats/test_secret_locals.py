@@ -20,7 +20,7 @@ import pytest
 import ags1
 from ags1 import dataset, kms, parquet
 from ags1.iceberg import EncryptionKeys
-from ags1.kms import _keystore
+from ags1.kms import keystore
 from ags1.parquet.keys.kms_keys import DataKeyUnwrapper, DataKeyWrapper, as_key_service
 from ags1.parquet.keys.material import KeyMaterial, wrap_locally
 from tests.checks import damage, every
@@ -344,7 +344,7 @@ def test_a_keystore_that_does_not_open_leaves_no_password_in_any_frame(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A guess costs little: there are many here.
-    monkeypatch.setattr(_keystore, "SCRYPT_N", 1 << 10)
+    monkeypatch.setattr(keystore, "SCRYPT_N", 1 << 10)
     words = b"zq7Wx-Kp9Lm2-vB4nT8rY"
     (tmp_path / "secret").write_bytes(words)
     kms.LocalKms.create(tmp_path / "keys", password="another one", keys={"lake": SECRET}).close()

@@ -25,7 +25,7 @@ import pytest
 import ags1
 from ags1.cli import main
 from ags1.core import gcm
-from ags1.storage import _atomic
+from ags1.storage import atomic
 from tests.checks import PREFIX, damage, pattern
 from tests.threats import memory
 
@@ -233,7 +233,7 @@ def test_no_file_is_named_after_a_key(tmp_path: Path, monkeypatch: pytest.Monkey
     with ags1.Writer(tmp_path / "other", SECRET) as writer:
         writer.write(PLAIN)
         look(0, 0)
-    assert any(name.endswith(_atomic.TEMPORARY_SUFFIX) for name in names), "the temporary files were not seen"
+    assert any(name.endswith(atomic.TEMPORARY_SUFFIX) for name in names), "the temporary files were not seen"
     assert_silent(" ".join(names))
 
 

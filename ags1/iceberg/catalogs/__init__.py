@@ -28,10 +28,10 @@ __all__ = ["CatalogTable", "RefusedError", "TableState", "catalog_table"]
 
 # Catalog classes are matched by name: their modules need packages that may not be installed.
 _POINTERS = {
-    "pyiceberg.catalog.hive.HiveCatalog": ("ags1.iceberg.catalogs._hive", "HiveTable"),
-    "pyiceberg.catalog.glue.GlueCatalog": ("ags1.iceberg.catalogs._glue", "GlueTable"),
-    "pyiceberg.catalog.sql.SqlCatalog": ("ags1.iceberg.catalogs._sql", "SqlTable"),
-    "pyiceberg.catalog.rest.RestCatalog": ("ags1.iceberg.catalogs._rest", "RestTable"),
+    "pyiceberg.catalog.hive.HiveCatalog": ("ags1.iceberg.catalogs.hive", "HiveTable"),
+    "pyiceberg.catalog.glue.GlueCatalog": ("ags1.iceberg.catalogs.glue", "GlueTable"),
+    "pyiceberg.catalog.sql.SqlCatalog": ("ags1.iceberg.catalogs.sql", "SqlTable"),
+    "pyiceberg.catalog.rest.RestCatalog": ("ags1.iceberg.catalogs.rest", "RestTable"),
 }
 
 

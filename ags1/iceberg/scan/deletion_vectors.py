@@ -22,9 +22,9 @@ import pyarrow
 import pyarrow.compute as compute
 from pyroaring import BitMap64
 
-from ags1._version import version
 from ags1.errors import FormatError, TruncatedError, UnsupportedError
 from ags1.iceberg.deletes import DeletionVector, is_count
+from ags1.version import version
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
@@ -184,7 +184,7 @@ def read_position_deletes(file: Any, file_format: str) -> dict[str, pyarrow.Chun
     Any exception means that it is damaged: a FormatError where a row has no path or no position.
     """
     if file_format == "avro":
-        from ags1.iceberg.scan._avro_files import read_columns
+        from ags1.iceberg.scan.avro_files import read_columns
 
         found = read_columns(file, _POSITION_DELETES)
     else:

@@ -29,7 +29,6 @@ from ags1.core.blocks import usable_cpus
 from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
 from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
-from ags1.iceberg.scan._row_groups import RowGroups, bytes_of
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.scan.planning import ScanTask, plan_scan
 from ags1.iceberg.scan.projection import (
@@ -43,6 +42,7 @@ from ags1.iceberg.scan.projection import (
     with_field_ids,
 )
 from ags1.iceberg.scan.row_filter import FilteredColumn, RowFilter, ValueRange, of_row_group
+from ags1.iceberg.scan.row_groups import RowGroups, bytes_of
 from ags1.storage import Location, files_at_once
 from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel
@@ -261,7 +261,7 @@ class EncryptedArrowScan:
         The file has deletes at `positions`, which the caller leaves out.
         """
         if task.file.file_format == FileFormat.AVRO:
-            from ags1.iceberg.scan._avro_files import read_task
+            from ags1.iceberg.scan.avro_files import read_task
 
             found = read_task(self, task)
         else:

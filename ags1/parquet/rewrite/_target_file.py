@@ -17,8 +17,8 @@ from ags1.parquet.native import modules
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk, PageList
 from ags1.parquet.native.thrift import BINARY, I16, I64, LIST, STRUCT, List, Struct
-from ags1.parquet.rewrite._page_copy import move_chunks
 from ags1.parquet.rewrite._target_chunk import TargetChunk, fitting
+from ags1.parquet.rewrite.page_copy import move_chunks
 from ags1.parquet.structure.chunks import INDEX_OFFSETS, SourceChunk
 from ags1.parquet.structure.fields import (
     ColumnCryptoMetaData,

@@ -24,7 +24,7 @@ from ags1.parquet.keys.columns import ColumnNames, names_in_list
 from ags1.parquet.structure.footer import MAGIC
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.parquet.view._footer import encode_view_footer, kept_leaves
-from ags1.parquet.view._regions import MadeRegion, PartCache, Region, chunk_regions, read_chunks, whole_chunks
+from ags1.parquet.view.regions import MadeRegion, PartCache, Region, chunk_regions, read_chunks, whole_chunks
 from ags1.storage import located
 from ags1.support.arguments import one_of, spelled
 from ags1.support.arrow_threads import lend

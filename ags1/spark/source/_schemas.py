@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ags1.codec import encrypt
 from ags1.core.gcm import Key
-from ags1.spark.source._directories import values_of
-from ags1.spark.source._inputs import open_input
 from ags1.spark.source.decoders import Decoder, Plain, decoder_for
+from ags1.spark.source.directories import values_of
 from ags1.spark.source.encoders import encoding_for
+from ags1.spark.source.inputs import open_input
 from ags1.spark.source.options import SourceOptions, WriteOptions
 from ags1.streams.stream import Reader
 

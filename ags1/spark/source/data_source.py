@@ -101,8 +101,8 @@ from pyspark.sql.types import StructType
 
 from ags1.spark.engine.captured import CapturedSession, capture
 from ags1.spark.engine.sessions import Session
-from ags1.spark.source._reader import SourceReader, infer_schema
 from ags1.spark.source.options import SourceOptions, StreamOptions
+from ags1.spark.source.reader import SourceReader, infer_schema
 
 
 class Ags1DataSource(DataSource):
@@ -139,13 +139,13 @@ class Ags1DataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Begin a write."""
-        from ags1.spark.source._writer import writer_for
+        from ags1.spark.source.writer import writer_for
 
         return writer_for(self.options, schema, overwrite, self.session)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a growing dataset."""
-        from ags1.spark.source._stream import stream_reader_for
+        from ags1.spark.source.stream import stream_reader_for
 
         return stream_reader_for(self.options, schema, self.session)
 

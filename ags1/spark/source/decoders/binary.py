@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._lines import read_buffer
+from ags1.spark.source.decoders.lines import read_buffer
 
 SCHEMA = pa.schema([("path", pa.string()), ("offset", pa.int64()), ("content", pa.binary())])
 

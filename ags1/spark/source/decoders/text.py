@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ags1.errors import Ags1Error, FormatError, LimitError, TruncatedError
 from ags1.spark.source.decoders import Decoder, Plain
-from ags1.spark.source.decoders._lines import BOM, chunks, chunks_of_stream, read_buffer
+from ags1.spark.source.decoders.lines import BOM, chunks, chunks_of_stream, read_buffer
 from ags1.spark.source.options import SourceOptions
 
 _SCHEMA = pa.schema([("value", pa.string())])

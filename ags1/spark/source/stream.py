@@ -25,10 +25,10 @@ from ags1.dataset.versions import read_latest
 from ags1.errors import AuthenticationError
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
-from ags1.spark.source._inputs import DatasetFiles, ListedFiles, no_dataset, packed
-from ags1.spark.source._reader import Rows, arrow_schema
-from ags1.spark.source._splits import plan
+from ags1.spark.source.inputs import DatasetFiles, ListedFiles, no_dataset, packed
 from ags1.spark.source.options import StreamOptions
+from ags1.spark.source.reader import Rows, arrow_schema
+from ags1.spark.source.splits import plan
 
 _log = logging.getLogger("ags1.spark")
 
@@ -138,6 +138,7 @@ class StreamReader(DataSourceStreamReader):
                 yield from source.wanted(entry)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition as Arrow batches. Spark calls it in a task."""
         return self._rows.of_partition(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -182,6 +183,7 @@ else:
 def stream_reader_for(
     options: Mapping[str, str], schema: StructType, session: CapturedSession | None = None
 ) -> StreamReader:
+    """Return the reader of a stream: with a limit of versions for each batch where Spark has such readers."""
     checked = StreamOptions.parse(options, session)
     if checked.keyref or len(checked.path) > 1:
         raise ValueError("a stream reads one dataset, with the option kms; files with a keyref have no versions")

@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 
-import ags1.storage._opaque_keys as _opaque_keys
-import ags1.storage._sdk_listing as _sdk_listing
+import ags1.storage.opaque_keys as _opaque_keys
+import ags1.storage.sdk_listing as _sdk_listing
 from ags1.errors import TruncatedError
 from ags1.storage._clients import client_of, timeout_of
 from ags1.storage._errors import UnnamedError, changed, naming
-from ags1.storage._opaque_keys import is_path
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location, or_options
+from ags1.storage.opaque_keys import is_path
 from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False

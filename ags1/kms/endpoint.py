@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from ags1.errors import without_secrets
 
 
-def checked(url: str, name: str) -> str:
+def checked_url(url: str, name: str) -> str:
     """Return the address if keys may be sent to it.
 
     Raises

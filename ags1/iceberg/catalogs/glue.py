@@ -27,6 +27,8 @@ _KEPT = (
 
 
 class GlueTable(PointerTable):
+    """A table of the Glue Data Catalog: a commit is an UpdateTable with the version that was read."""
+
     def __init__(self, catalog: GlueCatalog, identifier: tuple[str, ...], io_properties: Mapping[str, str]) -> None:
         super().__init__(catalog, identifier, io_properties)
         self._glue: Any = catalog.glue
@@ -73,6 +75,7 @@ class GlueTable(PointerTable):
                 raise self._conflict(base.metadata_location, location) from error
 
     def insert(self, new: TableState) -> None:
+        """Register the table, which the catalog must not have yet."""
         table = {
             "Name": self._table,
             "TableType": "EXTERNAL_TABLE",

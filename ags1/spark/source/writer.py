@@ -34,11 +34,11 @@ from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_client, run_keys
-from ags1.spark.source._reader import arrow_schema
 from ags1.spark.source._schemas import refuse_other_columns
 from ags1.spark.source.decoders.arrow import sliced
 from ags1.spark.source.encoders import Encoding, encoding_for
 from ags1.spark.source.options import WriteOptions
+from ags1.spark.source.reader import arrow_schema
 from ags1.storage import Location, Unsynced, make_parent, remove
 from ags1.streams.stream import Writer
 
@@ -139,6 +139,7 @@ class Ags1Writer(DataSourceArrowWriter):
     # -- in a task -------------------------------------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task, and return what it wrote. Spark calls it in a task."""
         context = TaskContext.get()
         partition, attempt = (0, random_bytes(4).hex()) if context is None else (
             context.partitionId(), str(context.taskAttemptId())
@@ -253,6 +254,7 @@ class _Files:
         self._done: list[Done] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of one task, and return what it wrote. Spark calls it in a task."""
         for piece in sliced(batch, min(_PIECE, self._max_bytes)) if batch.num_rows else ():
             writer = self._writer or self._begin()
             self._encoder.write(piece)

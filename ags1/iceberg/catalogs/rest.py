@@ -32,6 +32,8 @@ _NEEDED = ("key-id", "manifest-list", "first-row-id", "added-rows", "sequence-nu
 
 
 class RestTable(CatalogTable):
+    """A table of a REST catalog, which writes the metadata files itself."""
+
     has_metadata_files = False
     identifier: tuple[str, ...]
 
@@ -83,6 +85,7 @@ class RestTable(CatalogTable):
             raise self._pins("it keeps the old value, and says nothing")
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
+        """Send what differs as updates, with what must not have changed as requirements."""
         before = base.document.fields
         updates = updates_of(before, fields)
         found = self._load()

@@ -102,6 +102,7 @@ class HiveTable(PointerTable):
         return TableState(location, written.document, key_id, None if key_id is None else written.metadata_hash)
 
     def swap(self, base: TableState, new: TableState) -> None:
+        """Put the new metadata file in place of ``base``, under the lock that the table wants."""
         with self._connected() as client, self._locked(client, base) as keep:
             table = self._get(client)
             location = self._pointer(table.parameters)
@@ -125,6 +126,7 @@ class HiveTable(PointerTable):
                 raise RefusedError(f"{self.name}: the metastore refused the commit: {error.message}") from error
 
     def insert(self, new: TableState) -> None:
+        """Register the table, which the metastore must not have yet."""
         now = int(time.time())
         table = ttypes.Table(
             dbName=self._database,

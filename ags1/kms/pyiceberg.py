@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ags1.kms._base import KeyManagementClient
 from ags1.kms._load import load
 from ags1.kms.asking import checks_keys
+from ags1.kms.base import KeyManagementClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     _Interface = object
-    from ags1.kms._base import GeneratedKey
+    from ags1.kms.base import GeneratedKey
 else:
     try:
         from pyiceberg.encryption.kms import GeneratedKey
         from pyiceberg.encryption.kms import KeyManagementClient as _Interface
     except ImportError:  # PyIceberg up to 0.12 has no such interface
-        from ags1.kms._base import GeneratedKey
+        from ags1.kms.base import GeneratedKey
 
         _Interface = object
 

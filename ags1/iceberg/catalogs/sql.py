@@ -13,10 +13,13 @@ from ags1.iceberg.catalogs._table import PointerTable, RefusedError, TableState,
 
 
 class SqlTable(PointerTable):
+    """A table of PyIceberg's SQL catalog: a commit is one UPDATE that names the metadata file it replaces."""
+
     def _load(self) -> TableState:
         return read_state(self._location(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:
+        """Put the new metadata file in place of ``base``, if that is still the current one."""
         statement = (
             update(IcebergTables)
             .where(*self._row(), IcebergTables.metadata_location == base.metadata_location)
@@ -36,6 +39,7 @@ class SqlTable(PointerTable):
         raise self._conflict(base.metadata_location, self._location())
 
     def insert(self, new: TableState) -> None:
+        """Register the table, which the catalog must not have yet."""
         if not self._catalog.namespace_exists(self.identifier[:-1]):
             raise RefusedError(f"{self.name}: the catalog has no such namespace: create it first")
         row = self._catalog._create_table_row(

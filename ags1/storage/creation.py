@@ -6,10 +6,10 @@ import errno
 import os
 
 from ags1.errors import FormatError
-from ags1.storage._atomic import AtomicFile, temporary_name
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
 from ags1.storage._requests import in_order
+from ags1.storage.atomic import AtomicFile, temporary_name
 from ags1.storage.directories import Directories
 from ags1.storage.listing import remove
 from ags1.storage.location import Location
@@ -114,7 +114,7 @@ def create(location: Location, data: bytes, *, durable: bool = True) -> None:
             output.write(data)
             output.commit_new(durable=durable)
     elif location.is_object:
-        import ags1.storage._objects as _objects
+        import ags1.storage.objects as _objects
 
         _objects.create(location, data)
     elif location.scheme in _RENAMING:

@@ -19,12 +19,12 @@ from pyspark.sql.types import StructType
 
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine.runner import forget_archives
-from ags1.spark.source._directories import constant, inferred, values_of
-from ags1.spark.source._inputs import Input, ListedFiles, Split, open_input, opened_task, packed
-from ags1.spark.source._splits import plan
 from ags1.spark.source.decoders import Plain, decoder_for
 from ags1.spark.source.decoders.types import conformed, find
+from ags1.spark.source.directories import constant, inferred, values_of
+from ags1.spark.source.inputs import Input, ListedFiles, Split, open_input, opened_task, packed
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.splits import plan
 
 _log = logging.getLogger("ags1.spark")
 
@@ -235,4 +235,5 @@ class SourceReader(DataSourceReader):
             source.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition as Arrow batches. Spark calls it in a task."""
         return self._rows.of_partition(partition)

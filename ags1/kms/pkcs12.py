@@ -13,7 +13,7 @@ import hashlib
 import hmac
 
 from ags1.core.gcm import Key
-from ags1.kms._base import Refusal, missing_sdk
+from ags1.kms.base import Refusal, missing_sdk
 from ags1.support.typing import Any
 
 _DATA = "1.2.840.113549.1.7.1"

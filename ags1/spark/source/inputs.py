@@ -197,6 +197,7 @@ class DatasetFiles:
         self.identity = f"{self.dataset.version} {self.dataset.digest}"
 
     def files(self) -> Iterator[ListedFiles]:
+        """Yield the files of the version below the prefix that was asked for."""
         prefix = self._options.prefix
         if prefix and not self.dataset.files.is_directory(prefix):
             raise FileNotFoundError(errno.ENOENT, f"the dataset {self.dataset.path} has no directory", prefix)
@@ -223,10 +224,12 @@ class DatasetFiles:
         return self._wanted([(entry.path, entry.plaintext_length, entry.file_length)])
 
     def open(self, file: ListedFiles) -> Plain:
+        """Return the plaintext of one file. The caller closes it."""
         reader = self.dataset.open(file.path)
         return Plain(f"{self.dataset.path}/{file.path}", file.path, reader, self._decryption)
 
     def close(self) -> None:
+        """Close the dataset."""
         self.dataset.close()
 
 
@@ -266,6 +269,7 @@ class _Files:
         self._options = options
 
     def files(self) -> Iterator[ListedFiles]:
+        """Yield the files of the version below the prefix that was asked for."""
         wanted = Filter(self._options.include or None, self._options.exclude or None)
         seen: set[str] = set()
         for path in self._options.path:
@@ -281,7 +285,7 @@ class _Files:
                 raise FileNotFoundError(errno.ENOENT, "there is no such file, and none that matches", path)
 
     def close(self) -> None:
-        pass
+        """Close the dataset."""
 
 
 class _KeyedFiles(_Files):
@@ -295,6 +299,7 @@ class _KeyedFiles(_Files):
         self._decryption = _decryption(options, plaintext=True)
 
     def open(self, file: ListedFiles) -> Plain:
+        """Return the plaintext of one file. The caller closes it."""
         metadata = self._keys.metadata_for(file.path, file.name)
         length = metadata.file_length
         if length is None:
@@ -328,6 +333,7 @@ class _ParquetFiles(_Files):
         self._decryption = _decryption(options, plaintext=options.allow_plaintext)
 
     def open(self, file: ListedFiles) -> Plain:
+        """Return the plaintext of one file. The caller closes it."""
         if file.path.endswith(SUFFIX):
             raise FormatError(
                 "this is an AGS1 file, and not encrypted Parquet: load one dataset by its path, without globs, and "

@@ -28,7 +28,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
-from ags1.kms._base import Refusal
+from ags1.kms.base import Refusal
 from ags1.support.arguments import spelled
 from ags1.support.typing import Any
 

@@ -1,7 +1,7 @@
 """Objects of S3 whose keys obstore cannot name, through boto3: ``a//b``, ``a/./b``, ``a/../b``, ``a/``, and others.
 
 Keys of S3 are opaque, and Glue, Athena and others make such ones; obstore takes keys for paths. The functions have the
-names, arguments and results of obstore's, as far as :mod:`ags1.storage._objects` uses them. Errors are botocore's.
+names, arguments and results of obstore's, as far as :mod:`ags1.storage.objects` uses them. Errors are botocore's.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ def pages(location: Location, prefix: str, after: str = "", *, deep: bool = True
 
 
 def head(store: Any, key: str) -> Any:
+    """Return size, etag and time of an object."""
     client, bucket = store
     found = client.head_object(Bucket=bucket, Key=key)
     return _meta(found, found["ContentLength"])
 
 
 def get(store: Any, key: str, *, options: Mapping[str, Any]) -> Any:
+    """Return a range of bytes of an object."""
     client, bucket = store
     begin, end = options["range"]
     condition = {"IfMatch": options["if_match"]} if "if_match" in options else {}
@@ -113,6 +115,7 @@ def put(store: Any, key: str, data: Any, **options: Any) -> dict[str, Any]:
 
 
 def delete(store: Any, key: str) -> None:
+    """Delete an object."""
     client, bucket = store
     client.delete_object(Bucket=bucket, Key=key)
 

@@ -18,7 +18,7 @@ from contextvars import ContextVar, copy_context
 from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError, without_secrets
-from ags1.kms._cache import CACHE_SECONDS, KeyCache, name_of_key
+from ags1.kms.cache import CACHE_SECONDS, KeyCache, name_of_key
 from ags1.support.closing import Closing
 from ags1.support.secrets import Secret, shows_secret
 from ags1.support.typing import Buffer

@@ -313,6 +313,7 @@ class _Group:
 
 
 def bytes_of(batch: pyarrow.RecordBatch) -> int:
+    """Return the bytes of the rows of a batch in memory."""
     return int(batch.nbytes)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ags1.layout import DEFAULT_BLOCK_LENGTH
-from ags1.spark.source._inputs import END, ListedFiles, Split
 from ags1.spark.source.decoders.text import is_gzip
+from ags1.spark.source.inputs import END, ListedFiles, Split
 from ags1.spark.source.options import SourceOptions
 
 # Opening a file costs about as much as decrypting so many bytes.
