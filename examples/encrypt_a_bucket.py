@@ -23,3 +23,5 @@ for _ in range(2):  # the second run encrypts only files that are new or changed
 
 with dataset.open(target, keys) as vault:
     assert vault.verify().ok
+    with vault.open("sales.csv", "r", encoding="utf-8") as file:  # or "rb", with pread(offset, size)
+        print(file.readline())

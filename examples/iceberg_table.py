@@ -33,7 +33,7 @@ print(iceberg.encrypt_table(table, key_id="lake-2026"))
 
 # %%
 table = iceberg.load_table(catalog, "db.events", kms=kms, table_key_id="lake-2026")
-assert table.verify(snapshot_id=None).ok  # the newest snapshot only
+assert table.verify(snapshot_id=None).ok  # None is the newest snapshot; table.verify() checks all
 assert table.scan().count() == 1000
 
 # %%
@@ -44,6 +44,14 @@ table.refresh()
 report = table.verify()
 print(report)
 assert report.ok
+
+# %%
+table.append(rows.slice(0, 10))
+table.delete("id < 5")
+table.compact(rewrite_all=True)  # else only where five files are small
+assert table.scan(row_filter="id >= 5").count() == 1000
+iceberg.expire_snapshots(table)
+table.refresh()
 
 # %%
 with table.table.transaction() as change:

@@ -20,7 +20,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from ags1 import AuthenticationError, FormatError, KeyAccessError
-from ags1.parquet import DecryptionConfig, EncryptionConfig, ParquetView, dataset, encrypt_file, read_table
+from ags1.parquet import (
+    DecryptionConfig,
+    EncryptionConfig,
+    ParquetView,
+    dataset,
+    encrypt_file,
+    read_table,
+    verify_tree,
+)
 from tests.checks import CountingFile, flip, in_threads, run_python
 from tests.parquet import corpus
 from tests.parquet.view_files import COLUMN_KEYS, FOOTER_KEY, NAME, WAYS, decryption, encrypted, opened, plain_table
@@ -273,9 +281,13 @@ def test_remote_files() -> None:
             found = dataset(paths, keys, **options)
             assert found.to_table(filter=pc.field("year") != 2025, columns=["number", "year"]).num_rows == 800
             assert found.count_rows() == 1200
-            assert {url.replace("memory:///", "memory://") for url in seen} == {
-                url.replace("memory:///", "memory://") for url in urls
-            }
+            # Of a directory, the paths below it; else whole names.
+            is_directory = isinstance(paths, str) and "*" not in paths
+            assert {url.replace("memory:///", "memory://") for url in seen} == (
+                {f"year={year}/part-0.parquet" for year in YEARS}
+                if is_directory
+                else {url.replace("memory:///", "memory://") for url in urls}
+            )
             mapping = {url: decryption("uniform") for url in urls}
             assert dataset(paths, mapping, **options).to_table(columns=["name"]).num_rows == 1200
     finally:
@@ -332,8 +344,21 @@ def test_exchanged_files_are_noticed_by_their_prefixes(tmp_path: Path) -> None:
     (base / "b").rename(base / "a")
     (base / "c").rename(base / "b")
     assert dataset(base, FOOTER_ONLY).count_rows() == 400
-    with pytest.raises(AuthenticationError, match="another AAD prefix"):
-        dataset(base, lambda path: DecryptionConfig(FOOTER_KEY, aad_prefix=Path(path).name.encode()))
+    # What `expected` has of prefixes is compared as a set.
+    assert read_table(base, FOOTER_ONLY, ["number"], expected=[b"a", b"b"]).num_rows == 400
+
+    def bound(path: str) -> DecryptionConfig:
+        return FOOTER_ONLY.with_aad_prefix(path.encode())
+
+    for read in (dataset, read_table):
+        with pytest.raises(AuthenticationError, match="another AAD prefix"):
+            read(base, bound)
+    (base / "a").rename(base / "c")
+    (base / "b").rename(base / "a")
+    (base / "c").rename(base / "b")
+    assert read_table(base, bound, ["number"]).num_rows == verify_tree(base, bound).checked["files"] * 200 == 400
+    with pytest.raises(TypeError, match="decryption must be a DecryptionConfig for a single file, not function"):
+        read_table(base / "a", bound)  # type: ignore[arg-type]
 
 
 def test_a_set_of_files_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ _IGNORED = (".", "_")
 
 def read_table(
     source: Any,
-    decryption: DecryptionConfig | None,
+    decryption: Keys | None,
     columns: Sequence[str] | None = None,
     filters: Any = None,
     *,
@@ -60,7 +60,7 @@ def read_table(
     Parameters
     ----------
     source, decryption, threads, storage_options
-        As :func:`open`; or a local directory or a URL that ends in ``/``, read as a :func:`dataset`. ``use_threads`` is
+        As :func:`open`; or, as for :func:`dataset`, a local directory or a URL that ends in ``/``. ``use_threads`` is
         PyArrow's option for decoding.
     columns : list of str, optional
         Columns to read, as in ``pyarrow.parquet.read_table``: top-level columns, or fields of structs with dots.
@@ -105,6 +105,8 @@ def read_table(
         return _read_directory(directory, keys, names, filters, missing_keys, expected, threads, options)
     if expected is not None:
         raise ValueError("expected names the files of a directory: give a directory, or a URL that ends in /")
+    if decryption is not None and not isinstance(decryption, DecryptionConfig):
+        raise TypeError(f"decryption must be a DecryptionConfig for a single file, not {type(decryption).__name__}")
     view = ParquetView(source, decryption, missing_keys="drop", threads=threads, storage_options=storage_options)
     try:
         paths = view._paths
@@ -154,7 +156,7 @@ def _directory(source: Any, storage_options: Mapping[str, Any] | None) -> Locati
 
 def _read_directory(
     place: Location,
-    decryption: DecryptionConfig,
+    decryption: Keys,
     columns: list[str] | None,
     filters: Any,
     missing_keys: str,
@@ -221,8 +223,9 @@ def dataset(
         patterns. In directories and patterns, names that begin with a dot or an underscore are skipped, including key
         material files.
     decryption : DecryptionConfig, callable, or mapping of path to DecryptionConfig
-        One for all files; or a function that returns one for a path or URL, or raises KeyAccessError. Several threads
-        call it at once. Plaintext files are refused unless ``allow_plaintext=True``.
+        One for all files; or a function that returns one for the path of a file below the directory, as for
+        :func:`verify_tree` (of other `paths`: for a path or URL), or raises KeyAccessError. Several threads call it at
+        once. Plaintext files are refused unless ``allow_plaintext=True``.
     columns : sequence of names, optional
         Make a dataset of these columns only; keys of others are not needed. A name is the path of a leaf or of a
         group, with dots or as a tuple. Files may lack some of them, as in every dataset.
@@ -265,7 +268,8 @@ def dataset(
 
     A directory as a whole is not protected. Each file is authenticated separately, so files that were replaced by older
     copies, and changed values in directory names are not detected; added and removed files only with `expected`. A
-    callable that gives each file its own AAD prefix, or prefixes as `expected`, detect exchanged files.
+    callable that gives each path its own AAD prefix detects exchanged files; prefixes as `expected` are compared as a
+    set, and do not.
 
     Examples
     --------
@@ -364,10 +368,10 @@ class _Files:
         """The name of a file for callables and messages."""
         return str(self._remote.unstrip_protocol(path)) if self._remote is not None else path
 
-    def below(self, path: str) -> str:
-        """The name of a file in the directory; its base name if none was given."""
+    def below(self, path: str) -> str | None:
+        """The path of a file below the directory; None if no directory was given."""
         root = self._given[0].rstrip("/") + "/"
-        return path[len(root) :] if not self._several and path.startswith(root) else path.rpartition("/")[2]
+        return path[len(root) :] if not self._several and path.startswith(root) else None
 
     def identity(self, path: Any) -> str:
         """The same text for all spellings of a path."""
@@ -439,7 +443,8 @@ class _Views:
             known = {files.identity(path): config for path, config in decryption.items()}
             self._config_for = lambda path: known.get(files.identity(path))
         elif callable(decryption):
-            self._config_for = lambda path: decryption(files.name(path))
+            # As in verify_tree and decrypt_tree, so that one function gives every reader the AAD prefix of each file.
+            self._config_for = lambda path: decryption(files.below(path) or files.name(path))
         else:
             raise TypeError(
                 "decryption must be a DecryptionConfig, a callable or a mapping that has one for each path, not "
@@ -480,7 +485,7 @@ class _Views:
                 self._prefixes = dict(zip(paths, prefixes, strict=True))
         others = []
         for path in paths:
-            why = wanted.take(self._files.below(path), self._prefixes.get(path))
+            why = wanted.take(self._files.below(path) or path.rpartition("/")[2], self._prefixes.get(path))
             if why is not None:
                 others.append((self._files.name(path), why))
         refuse_other_set(wanted.missing(), others, self._files.where)
