@@ -1,4 +1,7 @@
-"""How fast encrypt_into and decrypt_into are, beside the C loop and a loop on `cryptography`; the data of the picture."""
+"""How fast encrypt_into and decrypt_into are, beside the C loop and a loop on `cryptography`.
+
+Encryption, by block length and threads, is also the data of the picture.
+"""
 
 from __future__ import annotations
 
