@@ -218,7 +218,7 @@ def test_memory_of_one_file_more(large: Path, count: int, directory: Path, recor
 def small(directory: Path, sizes: settings.Settings) -> Path:
     """A tree of files of 4 KiB."""
     root = directory / "small"
-    for index in range(1000 if sizes.quick else 10_000):
+    for index in range(1000 if sizes.quick else 2000):
         path = root / f"{index // 100:03}" / f"{index:05}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(FILE_BYTES))

@@ -60,11 +60,21 @@ def _size_name(nbytes: int) -> str:
     return f"{nbytes / GIB:g} GiB" if nbytes >= GIB else f"{nbytes >> 20} MiB"
 
 
+@pytest.fixture(scope="module")
+def large_file(source_file: Path, sizes: settings.Settings) -> Path:
+    """A file beside which the start of a program is short."""
+    path = source_file.with_name("large")
+    with open(path, "wb") as file:
+        file.writelines(source_file.read_bytes() for _ in range(sizes.large_file_bytes // sizes.file_bytes))
+    os.sync()
+    return path
+
+
 @pytest.mark.parametrize("direction", ["encrypt", "decrypt"])
 def test_command_line(
     direction: str,
     key_file: Path,
-    source_file: Path,
+    large_file: Path,
     target: Path,
     sizes: settings.Settings,
     interleave: Callable[..., Run],
@@ -72,12 +82,11 @@ def test_command_line(
 ) -> None:
     program = processes.ags1_command()
     assert program is not None
-    source = source_file
+    source, nbytes = large_file, sizes.large_file_bytes
     if direction == "decrypt":
-        source = source_file.with_name("encrypted-by-command")
-        if not source.exists():
-            processes.run([*program, "encrypt", str(source_file), str(source), "--key-file", str(key_file)])
-            os.sync()
+        source = large_file.with_name("encrypted-by-command")
+        processes.run([*program, "encrypt", str(large_file), str(source), "--key-file", str(key_file)])
+        os.sync()
     ours = [*program, direction, str(source), str(target), "--key-file", str(key_file)]
     if direction == "decrypt":
         ours += ["--length", str(source.stat().st_size)]
@@ -90,11 +99,11 @@ def test_command_line(
         },
         warm_up=WARM_UP,
     )
-    question = f"ags1 {direction} of a {_size_name(sizes.file_bytes)} file, start-up included"
+    question = f"ags1 {direction} of a {_size_name(nbytes)} file, start-up included"
     note = f"a bare interpreter takes {run.median('python') * 1e3:.3g} ms of it"
     record(
         run,
-        figure(run, question, "cp", kind="floor", measure="time", target=CP_TARGET, nbytes=sizes.file_bytes, note=note),
+        figure(run, question, "cp", kind="floor", measure="time", target=CP_TARGET, nbytes=nbytes, note=note),
     )
 
 
@@ -180,9 +189,8 @@ def test_iceberg_java(
             ags1.decrypt_file(source, target, KEY)
 
     # The JVM compiles AES-GCM after some gigabytes; before that it has a twentieth of its speed.
-    for _ in range(max(2, 4 * GIB // sizes.file_bytes) if not sizes.quick else 2):
-        theirs()
-        _away(target)()
+    theirs(2 if sizes.quick else max(2, 4 * GIB // sizes.file_bytes))
+    _away(target)()
     version = java.version()
     name = f"Iceberg Java {version.iceberg}"
     run = interleave(
@@ -213,11 +221,9 @@ def copy(a, b):
 """
 
 
-@pytest.mark.parametrize("size_name", ["small", "large"])
 @pytest.mark.parametrize("way", list(_PROGRAMS))
-def test_peak_memory(way: str, size_name: str, directory: Path, sizes: settings.Settings, record: Record) -> None:
-    small, large = (64 << 20, 256 << 20) if sizes.quick else (256 << 20, 4 * GIB)
-    nbytes = small if size_name == "small" else large
+def test_peak_memory(way: str, directory: Path, sizes: settings.Settings, record: Record) -> None:
+    nbytes = 256 << 20 if sizes.quick else GIB
     plain, target = directory / "zeros", directory / "peak"
     source = plain
     try:

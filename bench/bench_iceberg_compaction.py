@@ -1,13 +1,14 @@
 """Compaction of an encrypted Iceberg table, beside Spark's rewrite_data_files on the same table.
 
-large    16 files with row groups of more than 32 MiB, which are moved
-small    500 files of 20,000 rows, which are read and written again
+large    6 files with row groups of more than 32 MiB, which are moved
+small    150 files of 20,000 rows, which are read and written again
 
 Spark runs in local mode on as many cores, is warm, and syncs nothing; so the file system is synced after it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ pytest.importorskip("fastavro")
 
 TARGETS = {"large": 3.0, "small": 1.5}
 QUICK_FILES = {"large": 4, "small": 20}
-FILES = {"large": 16, "small": 500}
+FILES = {"large": 6, "small": 150}
 ROWS = {"large": 2_500_000, "small": 20_000}
 REWRITE = "CALL lake.system.rewrite_data_files(table => 'tables.compacted', options => map('rewrite-all', 'true'))"
 
@@ -41,6 +42,12 @@ def spark(sizes: settings.Settings) -> Iterator[SparkPeer]:
         pytest.skip(f"Spark with Iceberg cannot run here: {reason}")
     with SparkPeer(long_lived=not sizes.quick) as peer:
         yield peer
+
+
+@pytest.fixture(scope="module")
+def table_of(directory: Path, sizes: settings.Settings) -> Callable[[str], Any]:
+    """The tables, each made when a question first needs it."""
+    return functools.cache(lambda which: _table(directory / which, which, quick=sizes.quick))
 
 
 def _table(place: Path, which: str, *, quick: bool) -> Any:
@@ -70,6 +77,7 @@ def _table(place: Path, which: str, *, quick: bool) -> Any:
 def test_iceberg_compaction(
     which: str,
     spark: SparkPeer,
+    table_of: Callable[[str], Any],
     sizes: settings.Settings,
     directory: Path,
     interleave: Callable[..., Run],
@@ -79,8 +87,7 @@ def test_iceberg_compaction(
     from ags1.kms import MemoryKms
     from tests.iceberg.keys import MASTER_KEYS
 
-    place = directory / which
-    table = _table(place, which, quick=sizes.quick)
+    place, table = directory / which, table_of(which)
     first = Path(table.metadata_location.removeprefix("file://"))
     kept = {path for path in place.rglob("*") if path.is_file()}
     files = len(table.scan().plan_files())
@@ -113,7 +120,6 @@ def test_iceberg_compaction(
             "ags1": Subject(ours, before=fresh),
             peer: Subject(theirs, before=register, after=lambda: spark.sql("DROP TABLE compacted")),
         },
-        min_rounds=3,
         warm_up=1 if sizes.quick else 3,
     )
     words = f"compaction of an encrypted Iceberg table: {files} files, {size_name(stored)}, {rows:,} rows"
@@ -123,7 +129,7 @@ def test_iceberg_compaction(
 
 def test_scan_of_what_was_compacted(
     spark: SparkPeer,
-    sizes: settings.Settings,
+    table_of: Callable[[str], Any],
     directory: Path,
     interleave: Callable[..., Run],
     record: Record,
@@ -133,8 +139,8 @@ def test_scan_of_what_was_compacted(
     from ags1.kms import MemoryKms
     from tests.iceberg.keys import MASTER_KEYS
 
-    place, kms = directory / "scanned", MemoryKms(MASTER_KEYS)
-    first = Path(_table(place, "small", quick=sizes.quick).metadata_location.removeprefix("file://"))
+    place, kms = directory / "small", MemoryKms(MASTER_KEYS)
+    first = Path(table_of("small").metadata_location.removeprefix("file://"))
     before = set((place / "metadata").glob("*.metadata.json"))
     mine = load_table(None, str(first), kms=kms)
     mine.compact(rewrite_all=True)

@@ -227,7 +227,7 @@ def test_iceberg_store_scan(which: str, tables: Tables, interleave: Callable[...
         columns = COLUMNS if "columns" in which else None
         subjects[FLOOR] = lambda: _fetched_and_decoded(tables, columns)
         assert subjects["ags1"]().num_rows == subjects[FLOOR]().num_rows
-    run = interleave(subjects, min_rounds=3)
+    run = interleave(subjects)
     words = f"{which} of an Iceberg table, {_name(tables)}, {CONDITIONS}"
     figures = [figure(run, words, peer, kind="peer", measure="time", target=SCAN)]
     if which != PLAN:
@@ -282,7 +282,7 @@ def test_iceberg_store_files(which: str, tables: Tables, interleave: Callable[..
     else:
         peer, target = "obstore, copy of the same objects through the client", CONVERSION
         subjects = {"ags1": Subject(convert, before=fresh), peer: lambda: _copy(tables, put=True)}
-    run = interleave(subjects, min_rounds=3)
+    run = interleave(subjects)
     words = f"{which} of an Iceberg table, {name}, {CONDITIONS}"
     figures = [figure(run, words, peer, kind="floor", measure="time", target=target)]
     if which == "verify":
@@ -310,7 +310,6 @@ def test_iceberg_store_append(tables: Tables, interleave: Callable[..., Run], re
             "ags1": lambda: iceberg.load_table(catalog, "t.ours", **options).append(rows),
             peer: lambda: catalog.load_table("t.theirs").append(rows),
         },
-        min_rounds=3,
     )
     words = f"append of one file to an Iceberg table, {_name(tables)}, {CONDITIONS}"
     record(run, figure(run, words, peer, kind="peer", measure="time", target=APPEND))

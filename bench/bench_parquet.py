@@ -39,27 +39,20 @@ def target(directory: Path) -> Path:
     return directory / "target.parquet"
 
 
-def _work(direction: str, source: Path, target: Path, threads: int | None = None) -> Callable[[], None]:
+def _work(direction: str, source: Path, target: Path) -> Callable[[], None]:
     if direction == "encrypt":
-        return lambda: parquet.encrypt_file(source, target, ENCRYPTION, threads=threads)
+        return lambda: parquet.encrypt_file(source, target, ENCRYPTION)
     if direction == "decrypt":
-        return lambda: parquet.decrypt_file(source, target, DECRYPTION, threads=threads)
+        return lambda: parquet.decrypt_file(source, target, DECRYPTION)
     other = parquet.EncryptionConfig(OTHER_KEY)
-    return lambda: parquet.rekey_file(source, target, DECRYPTION, other, threads=threads)
+    return lambda: parquet.rekey_file(source, target, DECRYPTION, other)
 
 
-def _threads_name(threads: int) -> str:
-    return f"{threads} thread{'s' * (threads > 1)}"
-
-
-@pytest.mark.parametrize(
-    ("variant", "threads"), [*(("large", threads) for threads in sorted({1, ALL})), ("java", ALL), ("small", ALL)]
-)
+@pytest.mark.parametrize("variant", list(parquet_files.VARIANTS))
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_parquet_file(
     direction: str,
     variant: str,
-    threads: int,
     samples: Samples,
     target: Path,
     floors: Floors,
@@ -70,7 +63,7 @@ def test_parquet_file(
     nbytes = source.stat().st_size
     copy = [*processes.cp_command(), str(source), str(target)]
     subjects = {
-        "ags1": Subject(_work(direction, source, target, threads), after=away(target)),
+        "ags1": Subject(_work(direction, source, target), after=away(target)),
         "cp": Subject(lambda: processes.run(copy), after=away(target)),
     }
     if direction != "rekey":
@@ -78,19 +71,17 @@ def test_parquet_file(
         length = samples.plain(variant).stat().st_size
         block = source if encrypting else samples.blocks(variant)
         subjects["C loop"] = Subject(
-            lambda: floors.file(block, target, length, KEY, 1 << 20, threads, encrypting), after=away(target)
+            lambda: floors.file(block, target, length, KEY, 1 << 20, ALL, encrypting), after=away(target)
         )
     run = interleave(subjects, warm_up=WARM_UP)
     pages = parquet_files.VARIANTS[variant].words
-    question = f"{direction} a Parquet file of {size_name(nbytes)}, {pages}, {_threads_name(threads)}"
-    goal = CP_TARGET if threads == ALL else None
-    kind: Any = "floor" if goal else "reference"
-    figures = [figure(run, question, "cp", kind=kind, measure="time", target=goal, nbytes=nbytes)]
+    question = f"{direction} a Parquet file of {size_name(nbytes)}, {pages}, {ALL} thread{'s' * (ALL > 1)}"
+    figures = [figure(run, question, "cp", measure="time", target=CP_TARGET, nbytes=nbytes)]
     if "C loop" in subjects:
         note = "the C loop encrypts the same bytes in blocks of 1 MiB: no pages to be found, no footer to be written"
         figures.append(figure(run, question, "C loop", kind="reference", nbytes=nbytes, note=note))
     shown = {}
-    if variant == "large" and threads == ALL:
+    if variant == "large":
         shown = {
             "parquet": {"direction": direction, "gbps": {name: nbytes / run.median(name) / 1e9 for name in subjects}}
         }
@@ -124,7 +115,6 @@ def test_parquet_file_beside_pyarrow(
             "ags1": Subject(_work(direction, source, target), after=away(target)),
             name: Subject(theirs, after=away(target)),
         },
-        min_rounds=3,
     )
     question = f"{direction} a Parquet file of {size_name(nbytes)}"
     note = "read_table and write_table with the same pages, row groups and compression"
@@ -181,7 +171,6 @@ def test_parquet_file_beside_java(
             "ags1": Subject(lambda: parquet.encrypt_file(source, target, ours), after=away(target)),
             name: Subject(lambda: None, clock=theirs, after=clean),
         },
-        min_rounds=3,
     )
     question = f"encrypt a Parquet file of {size_name(nbytes)}, a key for each column"
     note = f"ParquetRewriter on Java {version['java']}, after warm-up, by its own clock, JVM start-up excluded"
@@ -216,7 +205,6 @@ def test_parquet_write_table(
             "PyArrow, plaintext": Subject(lambda: pq.write_table(table, target, **options), after=away(target)),
             name: Subject(theirs, after=away(target)),
         },
-        min_rounds=3,
     )
     question = f"write_table, {size_name(sizes.file_bytes // 4)} of Parquet"
     record(
@@ -254,7 +242,7 @@ def test_parquet_verify(
 @pytest.fixture(scope="module")
 def wide(directory: Path, sizes: settings.Settings) -> Iterator[tuple[Path, int]]:
     """A file of many tiny column chunks, and their number."""
-    columns, row_groups = (200, 5) if sizes.quick else (2000, 25)
+    columns, row_groups = (200, 5) if sizes.quick else (2000, 10)
     path = directory / "wide.parquet"
     parquet_files.write_wide(path, columns, row_groups)
     os.sync()
@@ -283,7 +271,6 @@ def test_parquet_wide_file(
             "read_metadata": Subject(lambda: pq.read_metadata(source)),
             name: Subject(theirs, after=away(target)),
         },
-        min_rounds=3,
     )
     question = f"encrypt a Parquet file of {chunks:,} column chunks with one value each"
     note = "each is one column chunk; read_metadata only parses the footer"

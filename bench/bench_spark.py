@@ -20,7 +20,7 @@ from bench import processes, settings
 from bench.bench_dataset import make_manifests
 from bench.conftest import Record
 from bench.measure import figure, memory_figure
-from bench.settings import GIB, MIB
+from bench.settings import MIB
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pandas")
@@ -88,9 +88,9 @@ def _fill(path: Path, nbytes: int) -> None:
 
 @pytest.fixture(scope="module")
 def mixed(directory: Path, sizes: settings.Settings) -> Tree:
-    """One file of 2 GiB, a hundred of 2 MiB, ten thousand of 4 KiB."""
+    """One large file, some of 2 MiB, and many of 4 KiB."""
     root = directory / "mixed"
-    huge, medium, small = (64 * MIB, 5, 500) if sizes.quick else (2 * GIB, 100, 10_000)
+    huge, medium, small = (64 * MIB, 5, 500) if sizes.quick else (512 * MIB, 50, 2000)
     _fill(root / "huge", huge)
     for index in range(medium):
         _fill(root / "medium" / f"{index:03}", 2 * MIB)
@@ -186,7 +186,7 @@ def test_one_huge_file(
 ) -> None:
     import ags1.spark
 
-    nbytes = 64 * MIB if sizes.quick else 2 * GIB
+    nbytes = 64 * MIB if sizes.quick else 512 * MIB
     huge, many, target = directory / "huge", directory / "many", directory / "out"
     if not huge.exists():
         _fill(huge / "one", nbytes)
@@ -274,7 +274,7 @@ def lines(directory: Path, sizes: settings.Settings) -> Tree:
     """JSON lines in a few files."""
     root = directory / "lines"
     root.mkdir()
-    rows, files = (20_000 if sizes.quick else 4_000_000), 4
+    rows, files = (20_000 if sizes.quick else 2_000_000), 4
     for number in range(files):
         with open(root / f"{number}.json", "w") as file:
             file.writelines(
@@ -319,7 +319,7 @@ def test_reading_blocks(
     import ags1.spark
     from ags1 import dataset
 
-    nbytes = 64 * MIB if sizes.quick else 2 * GIB
+    nbytes = 64 * MIB if sizes.quick else 512 * MIB
     source, vault = directory / "blocks", directory / "blocks-vault"
     _fill(source / "one", nbytes)
     ags1.spark.encrypt_files(spark, source, vault, kms=kms, key_id="lake", progress=False)

@@ -137,7 +137,7 @@ def test_storage_small_objects(
     from ags1 import dataset
     from ags1.kms import MemoryKms
 
-    count = 500 if sizes.quick else 10_000
+    count = 500 if sizes.quick else 2000
     directory, kms = tmp_path_factory.mktemp("small"), MemoryKms({"lake": KEY})
     plain, options = storage_peers.small_files(directory / "plain", count), link.server.storage_options()
     vaults, target = (f"s3://lake/vault-{number}" for number in itertools.count()), directory / "out"
@@ -164,7 +164,7 @@ def test_storage_small_objects(
         dataset.encrypt(plain, "s3://lake/vault", kms, "lake", storage_options=direct).close()
         storage_peers.s5cmd_put(link.direct, plain, "small/")
         work, peer = get, get_by_peer
-    run = interleave({"ags1": Subject(work, after=away), "s5cmd": Subject(peer, after=away)}, min_rounds=3)
+    run = interleave({"ags1": Subject(work, after=away), "s5cmd": Subject(peer, after=away)})
     word = "encrypt" if direction == "disk to store" else "decrypt"
     question = f"{word} {count:,} objects of 4 KiB, {direction}, {CONDITIONS}"
     record(run, figure(run, question, "s5cmd", nbytes=count * 4096, target=0.8))

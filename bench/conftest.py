@@ -7,6 +7,7 @@ import datetime
 import gc
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,28 @@ from ags1 import bench as benching
 from ags1.bench import Run, Subject
 from ags1.bench.pytest_plugin import REPLAY
 from bench import floors as floors_module
-from bench import measure, settings
+from bench import measure, schedule, settings
 
 HERE = Path(__file__).resolve().parent
 Record = Callable[..., None]
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
 KEY = bytes(range(32))
+_BEGAN = pytest.StashKey[float]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.benchmark(timer=REPLAY, disable_gc=False))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note when a question begins, for what it prepares takes time too; and say where the run stands."""
+    item.config.stash[_BEGAN] = time.monotonic()
+    plan = schedule.load()
+    if plan is not None and item.nodeid in plan.names:
+        print(f"\n{plan.line(item.nodeid, time.time())}", flush=True)
 
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
@@ -54,7 +65,7 @@ def loops() -> dict[str, floors_module.Floors]:
 
 
 @pytest.fixture
-def interleave(sizes: settings.Settings) -> Callable[..., Run]:
+def interleave(sizes: settings.Settings, request: pytest.FixtureRequest) -> Callable[..., Run]:
     """`ags1.bench.interleave` with the times of this run; plain functions will do for subjects.
 
     `fresh` says how much new memory or page cache a call takes from the system: as much is touched and given back,
@@ -68,7 +79,10 @@ def interleave(sizes: settings.Settings) -> Callable[..., Run]:
         }
         if fresh:
             ready = {name: _with_memory_at_hand(subject, fresh) for name, subject in ready.items()}
-        options = {"seconds": sizes.seconds, "min_rounds": sizes.min_rounds, **options}
+        seconds, plan, name = sizes.seconds, schedule.load(), request.node.nodeid
+        if plan is not None and name in plan.names:
+            seconds = plan.seconds(name, seconds, time.time())
+        options = {"seconds": seconds, "min_rounds": sizes.min_rounds, **options}
         # What earlier tests left behind is not collected again and again while this one runs.
         gc.collect()
         gc.freeze()
@@ -105,7 +119,9 @@ def commit() -> str:
 
 
 @pytest.fixture
-def record(benchmark: Any, sizes: settings.Settings, commit: str, load: float) -> Record:
+def record(
+    benchmark: Any, sizes: settings.Settings, commit: str, load: float, request: pytest.FixtureRequest
+) -> Record:
     """Hand a run and its figures to pytest-benchmark."""
 
     def call(run: Run | None, *figures: measure.Figure, subject: str = "ags1", **extra: Any) -> None:
@@ -116,6 +132,7 @@ def record(benchmark: Any, sizes: settings.Settings, commit: str, load: float) -
         benchmark.extra_info["commit"] = commit
         benchmark.extra_info["date"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         benchmark.extra_info["load"] = load
+        benchmark.extra_info["took"] = round(time.monotonic() - request.config.stash[_BEGAN], 1)
         if run is not None:
             benchmark.extra_info["samples"] = run.seconds
         benchmark.extra_info.update(extra)

@@ -55,7 +55,6 @@ static int (*random_bytes)(unsigned char *, int);
 #define SHARE (1 << 20)
 
 enum { OK = 0, NO_MEMORY = 1, NO_CIPHER = 2, NO_RANDOM = 3, BAD_CIPHER = 4, BAD_TAG = 5, BAD_READ = 6, BAD_WRITE = 7, BAD_OPEN = 8 };
-enum { NONCES_IN_BULK = 0, NONCES_ONE_BY_ONE = 1 };
 enum { SEAL_BY_IPSEC_MB = 2 };
 
 static const EVP_CIPHER *cipher;
@@ -171,7 +170,7 @@ typedef struct {
     uint8_t *out;
     int64_t length, block_length, count, share, next;
     const uint8_t *key;
-    const uint8_t *nonces; /* NULL: one RAND_bytes a block, or opening */
+    const uint8_t *nonces;
     int encrypt, status;
 } Memory;
 
@@ -191,12 +190,8 @@ static void *memory_work(void *argument)
                 continue;
             }
             uint8_t *block = job->out + i * stride;
-            if (job->nonces != NULL)
-                memcpy(block, job->nonces + i * NONCE, NONCE);
-            else if (RAND_bytes(block, NONCE) != 1)
-                status = NO_RANDOM;
-            if (status == OK)
-                status = seal(context, (uint32_t)i, job->data + offset, length, block);
+            memcpy(block, job->nonces + i * NONCE, NONCE);
+            status = seal(context, (uint32_t)i, job->data + offset, length, block);
         }
     }
     if (status != OK)
@@ -215,19 +210,16 @@ static int64_t share_of(int64_t block_length) { return block_length < SHARE ? SH
 
 /* Seal `length` bytes into an AGS1 stream at `out`. */
 API int floors_seal(const uint8_t *data, int64_t length, uint8_t *out, int64_t block_length, const uint8_t *key,
-                    int threads, int nonces)
+                    int threads)
 {
     Memory job = {data, out + HEADER, length, block_length, blocks_of(length, block_length), share_of(block_length),
                   0, key, NULL, 1, OK};
-    uint8_t *drawn = NULL;
+    uint8_t *drawn = malloc((size_t)(job.count * NONCE));
+    if (drawn == NULL)
+        return NO_MEMORY;
     write_header(out, block_length);
-    if (nonces == NONCES_IN_BULK) {
-        drawn = malloc((size_t)(job.count * NONCE));
-        if (drawn == NULL)
-            return NO_MEMORY;
-        job.status = random_nonces(drawn, job.count);
-        job.nonces = drawn;
-    }
+    job.status = random_nonces(drawn, job.count);
+    job.nonces = drawn;
     if (job.status == OK)
         ags1_run_crew(memory_work, &job, threads);
     free(drawn);

@@ -143,7 +143,7 @@ class Floors:
         for name, arguments in {
             "floors_init": [],
             "floors_has_ipsec_mb": [],
-            "floors_seal": [p, n, p, n, s, i, i],
+            "floors_seal": [p, n, p, n, s, i],
             "floors_open": [p, n, p, n, s, i],
             "floors_many": [p, p, n, p, n, s, i, i],
             "floors_file": [s, s, n, n, s, i, i],
@@ -187,13 +187,10 @@ class Floors:
         """Whether Intel's library was there when the floors were compiled."""
         return bool(self._library.floors_has_ipsec_mb())
 
-    def seal(
-        self, data: Any, out: Any, key: bytes, block_length: int, threads: int, *, bulk_nonces: bool = True
-    ) -> None:
+    def seal(self, data: Any, out: Any, key: bytes, block_length: int, threads: int) -> None:
         """Encrypt memory into an AGS1 stream in memory."""
         nbytes = memoryview(data).nbytes
-        arguments = (address(data), nbytes, address(out), block_length, key, threads, 0 if bulk_nonces else 1)
-        self._call("floors_seal", *arguments)
+        self._call("floors_seal", address(data), nbytes, address(out), block_length, key, threads)
 
     def open(self, stream: Any, length: int, out: Any, key: bytes, block_length: int, threads: int) -> None:
         """Decrypt an AGS1 stream that holds `length` bytes of plaintext."""

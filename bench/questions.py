@@ -67,7 +67,7 @@ class Prepared:
         return max(0, peak - had)
 
     def count(self, counter: Any, name: str) -> None:
-        """Do the work once, with Valgrind counting only that."""
+        """Do the work once, with Valgrind counting only that, in all threads."""
         # Twice before: what is made once, and what is compiled or cached, is no part of a call.
         for _ in range(2):
             self.before()

@@ -127,8 +127,8 @@ HEADLINES = (
     ("encrypt_into, 1 MiB blocks, 1 thread", "C loop"),
     ("encrypt_into, 4 KiB blocks, 2 threads", "cryptography"),
     ("ags1 encrypt of a 1 GiB file, start-up included", "cp"),
-    ("decrypt a 1 GiB file, in process", "Iceberg Java"),
-    ("encrypt a Parquet file of 0.99 GiB, a key for each column", "parquet-java"),
+    ("decrypt a 256 MiB file, in process", "Iceberg Java"),
+    ("encrypt a Parquet file of 253 MiB, a key for each column", "parquet-java"),
     ("scan of an encrypted Iceberg table, 2,000,000 rows in 141 MiB of Parquet: all rows and columns", "PyIceberg"),
 )
 """Questions and peers that README.md shows."""

@@ -21,7 +21,7 @@ class Settings:
     file_bytes
         Plaintext of a file (``AGS1_BENCH_FILE_BYTES``, else as `nbytes`).
     seconds
-        Time that one question may take, warm-up excluded (``AGS1_BENCH_SECONDS``).
+        Time that one question may take, its warm-up included and what it prepares excluded (``AGS1_BENCH_SECONDS``).
     min_rounds
         Rounds of a question, however long they take.
     directory
@@ -45,8 +45,13 @@ class Settings:
 
     @property
     def batch_count(self) -> int:
-        """Buffers in a batch: a million for a gibibyte."""
-        return 1_000_000 if self.nbytes >= GIB else max(1000, self.nbytes // 1024)
+        """Buffers in a batch: one for each kibibyte."""
+        return max(1000, self.nbytes // 1024)
+
+    @property
+    def large_file_bytes(self) -> int:
+        """Plaintext of a file beside which the start of a program is short: a gibibyte in a full run."""
+        return self.file_bytes if self.quick else 4 * self.file_bytes
 
 
 def cpus() -> int:
@@ -57,13 +62,13 @@ def cpus() -> int:
 def load() -> Settings:
     """Read the environment."""
     quick = os.environ.get("AGS1_BENCH_QUICK", "") not in ("", "0")
-    nbytes = int(os.environ.get("AGS1_BENCH_BYTES") or (32 * MIB if quick else GIB))
+    nbytes = int(os.environ.get("AGS1_BENCH_BYTES") or (32 * MIB if quick else 256 * MIB))
     directory = os.environ.get("AGS1_BENCH_DIR")
     return Settings(
         nbytes=nbytes,
         file_bytes=int(os.environ.get("AGS1_BENCH_FILE_BYTES") or nbytes),
-        seconds=float(os.environ.get("AGS1_BENCH_SECONDS") or (0.5 if quick else 8)),
-        min_rounds=5 if quick else 7,
+        seconds=float(os.environ.get("AGS1_BENCH_SECONDS") or (0.5 if quick else 6)),
+        min_rounds=3,
         directory=Path(directory) if directory else None,
         quick=quick,
     )

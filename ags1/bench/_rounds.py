@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PRECISION = 0.01
 """Half-width of a ratio's interval at which more rounds would only cost time."""
+FEWEST = 5
+"""Rounds below which an interval may be narrow by chance."""
 
 
 class UndecidedWarning(UserWarning):
@@ -110,7 +112,8 @@ def interleave(
     subjects
         By name; the first is the one that the others are compared with when the precision is judged.
     seconds
-        Time to spend on rounds. They end earlier when every ratio to the first subject is known to `precision`.
+        Time to spend, warm-up included. Rounds end earlier when every ratio to the first subject is known to
+        `precision`.
     min_rounds, max_rounds
         Bounds on the number of rounds, whatever the time.
     warm_up
@@ -122,11 +125,11 @@ def interleave(
     """
     names = list(subjects)
     run = Run({name: [] for name in names})
+    began = clock()
     for _ in range(warm_up):
         for name in names:
             _timed(subjects[name], clock)
-    began = clock()
-    check_at = min_rounds
+    check_at = max(min_rounds, FEWEST)
     while True:
         for name in names if run.rounds % 2 == 0 else reversed(names):
             run.seconds[name].append(_timed(subjects[name], clock))

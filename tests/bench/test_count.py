@@ -102,14 +102,18 @@ def test_questions_of_two_threads_are_not_counted() -> None:
     assert count.questions_of(["parquet"], "view") == ["parquet-view", "parquet-view-8KiB-pages"]
 
 
+def _require_valgrind() -> None:
+    if shutil.which("valgrind") is None:
+        refuse = pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip
+        refuse("valgrind is not installed")
+
+
 @pytest.mark.slow
 def test_counts_of_one_revision_are_equal_and_injected_work_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A copy of the package that does between 1 and 2 % more in one path, beside the package itself."""
-    if shutil.which("valgrind") is None:
-        refuse = pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip
-        refuse("valgrind is not installed")
+    _require_valgrind()
     for name in ("ags1", "include"):
         shutil.copytree(ROOT / name, tmp_path / "tree" / name)
     with (tmp_path / "tree" / "ags1" / "codec.py").open("a") as file:
@@ -128,6 +132,16 @@ def test_counts_of_one_revision_are_equal_and_injected_work_is_found(
     assert 1.01 < more.head.instructions[0] / more.base.instructions[0] < 1.02
     assert "decrypt: more" in capsys.readouterr().err
     assert count.count_both(ROOT, ROOT, asked, -1, 0.01)[0].note == "the -1 seconds were over"
+
+
+@pytest.mark.slow
+def test_work_counts_on_whichever_thread_it_is_done(tmp_path: Path) -> None:
+    """Once only the calling thread's was counted, and work that moved to it looked like more."""
+    _require_valgrind()
+    with count.Counting(ROOT, tmp_path / "counts") as counting:
+        one, two = (min(counting.count(f"encrypt_into-256B-{threads}").instructions) for threads in (1, 2))
+    # Of two threads each does about half; a thread takes some to start.
+    assert 0.95 < two / one < 1.3
 
 
 def test_nothing_is_counted_where_nothing_changed(
