@@ -122,7 +122,7 @@ cdef class Struct(Node):
         self.shape = AGS1_COMPACT_STRUCT
 
     @staticmethod
-    def parse(data, Py_ssize_t offset=0, *, str what not None="Thrift structure", bint trailing=True):
+    def parse(data, Py_ssize_t offset=0, *, object what="Thrift structure", bint trailing=True):
         cdef BufferView source = readable(data, "data")
         cdef Node root
         if not 0 <= offset <= source.nbytes:
