@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 
 from ags1.parquet.native.modules cimport MODULE_COLUMN_METADATA, ModuleOpener
 from ags1.parquet.native.pages cimport Chunk
-from ags1.parquet.native.thrift cimport List, Struct
+from ags1.parquet.native.thrift cimport List, Struct, parsed
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import ServiceRefusal
@@ -120,7 +120,7 @@ cdef class SourceChunk:
         sealed = self.structure.binary(ENCRYPTED_COLUMN_METADATA)
         if sealed is not None:
             name = self._module_name(MODULE_COLUMN_METADATA)
-            self.metadata = Struct.parse(self._open(MODULE_COLUMN_METADATA, sealed), what=name)
+            self.metadata = parsed(self._open(MODULE_COLUMN_METADATA, sealed), name)
         elif self.metadata is None:
             raise FormatError(f"{self.name}: has no metadata")
         return 0
@@ -251,7 +251,7 @@ cdef class SourceChunk:
         if place is None:
             return None
         name = self._module_name(module_type)
-        return Struct.parse(self._open(module_type, self._stored(place[0], place[1], name)), what=name)
+        return parsed(self._open(module_type, self._stored(place[0], place[1], name)), name)
 
     cdef object _stored(self, int64_t offset, int64_t length, name):
         """Bytes of the file: from its ending, without a call of Python, if they are there."""

@@ -18,7 +18,7 @@ from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.fields import FileMetaData
 from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.structure.source_file import SourceFile
-from ags1.parquet.verify._module_walk import check_modules
+from ags1.parquet.verify.module_walk import check_modules
 from ags1.parquet.verify.report import SIGNATURE, FileTally
 from ags1.storage import Source, located
 from ags1.support.arguments import one_of, spelled

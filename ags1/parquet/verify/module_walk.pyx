@@ -21,7 +21,7 @@ from ags1.parquet.structure.consistency cimport (
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
 from ags1.kms import ServiceRefusal
 from ags1.parquet.native.conversion import Conversion
-from ags1.parquet.native.modules import NAMES
+from ags1.parquet.native import modules as native_modules
 from ags1.parquet.structure.chunks import INDEX_OFFSETS
 from ags1.parquet.structure.fields import (
     BloomFilterHeader, ColumnChunk, ColumnCryptoMetaData, ColumnMetaData, EncryptionWithColumnKey, FileMetaData,
@@ -31,16 +31,18 @@ from ags1.parquet.structure.source_file import PageWindows, SourceRowGroup
 from ags1.support.arguments import spelled
 
 # Errors about the data, which belong in the report.
-_FAULTS = (AuthenticationError, FormatError, LimitError)
+cdef tuple FAULTS = (AuthenticationError, FormatError, LimitError)
 _BATCH_BYTES = 32 << 20
 _BATCH_PAGES = 16384
 # Bytes of a file in a store: of pages that are found at once.
 _WINDOW = 8 << 20
 # Ten times the length that any known writer uses for a header of 20 bytes.
 _LONGEST_BLOOM_HEADER = 1 << 16
-_CHUNK = "column chunk"
-_ROW_GROUP = "row group"
-_KEY = "column key"
+
+cdef tuple NAMES = native_modules.NAMES
+cdef str CHUNK = "column chunk"
+cdef str ROW_GROUP = "row group"
+cdef str KEY = "column key"
 
 cdef enum:
     KINDS = 10
@@ -119,8 +121,8 @@ cdef class _ModuleWalk:
             try:
                 rows += (<Struct?>structure).integer(RowGroup.NUM_ROWS, 0)
                 self._check_row_group(SourceRowGroup(self.file, index, structure))
-            except _FAULTS as error:
-                tally.fail(_ROW_GROUP, error, row_group=index)
+            except FAULTS as error:
+                tally.fail(ROW_GROUP, error, row_group=index)
         self._flush()
         stated = None if footer.metadata is None else _integer(footer.metadata, FileMetaData.NUM_ROWS)
         if stated != rows:
@@ -186,13 +188,13 @@ cdef class _ModuleWalk:
                     tally.facts["unchecked_bytes"] += max(0, size)
                 return None
         except FormatError as error:
-            tally.fail(_CHUNK, error, **place)
+            tally.fail(CHUNK, error, **place)
             return None
         kind = NAMES[MODULE_COLUMN_METADATA]
         try:
             chunk = SourceChunk(self.file, leaf, group.ordinal, column, structure)
-        except _FAULTS as error:
-            tally.fail(kind if ENCRYPTED_COLUMN_METADATA in structure else _CHUNK, error, **place)
+        except FAULTS as error:
+            tally.fail(kind if ENCRYPTED_COLUMN_METADATA in structure else CHUNK, error, **place)
             return self._with_visible_metadata(group, leaf, column, structure)
         other = chunk.other_protection()
         if other is not None:
@@ -233,9 +235,9 @@ cdef class _ModuleWalk:
                 self.unusable.add(marker)
                 if own is not None:
                     self.tally.missing_keys[name] = str(error).removeprefix(self.file.where)
-            except _FAULTS as error:
+            except FAULTS as error:
                 self.unusable.add(marker)
-                self.tally.fail(_KEY, error, row_group=group.ordinal, path=leaf.path)
+                self.tally.fail(KEY, error, row_group=group.ordinal, path=leaf.path)
         if own is None:
             self.tally.missing_keys.setdefault(name, "it uses the footer key, which was not given")
         return False
@@ -249,7 +251,7 @@ cdef class _ModuleWalk:
         visible.remove(ENCRYPTED_COLUMN_METADATA)
         try:
             return SourceChunk(self.file, leaf, group.ordinal, column, visible)
-        except _FAULTS:
+        except FAULTS:
             return None
 
     # -- pages -------------------------------------------------------------------------------------------------
@@ -264,8 +266,8 @@ cdef class _ModuleWalk:
         try:
             chunk.claim(chunk.extent()[1])
             state.walk = walk = chunk.to_walk()
-        except _FAULTS as error:
-            self.tally.fail(_CHUNK, error, row_group=chunk.row_group, path=chunk.leaf.path)
+        except FAULTS as error:
+            self.tally.fail(CHUNK, error, row_group=chunk.row_group, path=chunk.leaf.path)
             return False
         while walk.position < walk.end and not state.broken:
             if not self.is_whole and not self.windows.has(walk.position):
@@ -275,7 +277,7 @@ cdef class _ModuleWalk:
             complete = True
             try:
                 complete = self.pages.add(walk, self.windows.source, _BATCH_BYTES, _BATCH_PAGES)
-            except _FAULTS as error:
+            except FAULTS as error:
                 self._stop_walk(state, error)
             if self.pages.count > before:
                 state.begin, state.end = before, self.pages.count
@@ -295,7 +297,7 @@ cdef class _ModuleWalk:
         cdef bint dictionary
         state.broken = True
         if walk.position >= walk.end:
-            self.tally.fail(_CHUNK, error, **state.place())
+            self.tally.fail(CHUNK, error, **state.place())
             return 0
         dictionary = walk.position == walk.start and state.chunk.has_dictionary()
         self.tally.fail(
@@ -405,7 +407,7 @@ cdef class _ModuleWalk:
                     offset_index_disagreements(chunk, state.found, index, problems)
             finally:
                 self._contradict(problems, state.place())
-        except _FAULTS as error:
+        except FAULTS as error:
             self.tally.fail(NAMES[kind], error, **state.place(), offset=_integer(chunk.structure, field))
         return 0
 
@@ -439,7 +441,7 @@ cdef class _ModuleWalk:
             if stated != length:
                 text = f"{chunk.name}: bloom_filter_length is {stated}, but by the filter it is {length}"
                 self._contradict([(NAMES[MODULE_BLOOM_FILTER_HEADER], text)], state.place())
-        except _FAULTS as error:
+        except FAULTS as error:
             self.tally.fail(NAMES[kind], error, **state.place(), offset=offset)
         return 0
 
