@@ -364,7 +364,7 @@ def open_module(data, key, aad, bint ctr=False, str name="module"):
 
 @cython.final
 cdef class ModuleOpener:
-    """Opens small modules of one file, one after another with one context; no CTR modules. Thread-safe: it keeps the GIL."""
+    """Opens small modules of one file with one context; no CTR modules. Thread-safe, because it keeps the GIL."""
 
     def __cinit__(self, file_aad):
         cdef BufferView aad = readable(file_aad, "file_aad")

@@ -152,7 +152,8 @@ cdef class SourceChunk:
     cdef ModuleName _module_name(self, int module_type):
         # It does not know the file, whose chunks have structures that have this name.
         cdef ModuleName name = ModuleName.__new__(ModuleName)
-        name.leaf, name.where, name.module_type, name.row_group = self.leaf, self.file.where, module_type, self.row_group
+        name.leaf, name.where = self.leaf, self.file.where
+        name.module_type, name.row_group = module_type, self.row_group
         return name
 
     @property

@@ -1,4 +1,4 @@
-"""Checks the modules of one open file, and reports those that fail to a tally. What it checks is said in verification."""
+"""Checks the modules of one open file, and reports those that fail to a tally. The module verification says which."""
 
 cimport cython
 from libc.stdint cimport int64_t
