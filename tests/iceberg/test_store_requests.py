@@ -28,7 +28,7 @@ from ags1.iceberg import (
 from ags1.iceberg.metadata.locations import location_of
 from ags1.kms import MemoryKms
 from ags1.parquet.rewrite import page_copy
-from ags1.parquet.verify import verification
+from ags1.parquet.verify import module_walk
 from ags1.storage import SEQUENTIAL_PIECE, Location, identity_of, list_files, open_output
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
@@ -170,7 +170,7 @@ def test_a_large_file_is_read_once_and_its_footer_with_its_beginning(
     # Each window has one request, and ends inside of a page, with which the next one begins.
     window = -(-size // ((size + SEQUENTIAL_PIECE // 2) // SEQUENTIAL_PIECE))
     assert size > 3 * window
-    for module in (page_copy, verification):
+    for module in (page_copy, module_walk):
         monkeypatch.setattr(module, "_WINDOW", window)
     properties = options(s3_server.through(proxy.endpoint))
     kms.calls.clear()

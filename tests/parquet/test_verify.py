@@ -13,6 +13,8 @@ import pytest
 from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.kms import MemoryKms
 from ags1.parquet import DecryptionConfig, EncryptionConfig, encrypt_file, verify_file
+from ags1.parquet.structure import footer as footer_module
+from ags1.parquet.verify import module_walk
 from ags1.parquet.verify import verification as verify_module
 from ags1.support import reports
 from ags1.support.reports import VerifyReport
@@ -201,10 +203,12 @@ def test_small_windows_and_batches_find_the_same(monkeypatch: pytest.MonkeyPatch
     assert len(failures(expected)) == 3
     path = tmp_path / "file.parquet"
     path.write_bytes(data)
-    monkeypatch.setattr(verify_module, "_WINDOW", window)
+    monkeypatch.setattr(module_walk, "_WINDOW", window)
     monkeypatch.setattr(verify_module, "_BLOCK", window)
+    # What is read with the footer is not read again.
+    monkeypatch.setattr(footer_module, "_TAIL", window)
     for pages in (1, 7, 16384):
-        monkeypatch.setattr(verify_module, "_BATCH_PAGES", pages)
+        monkeypatch.setattr(module_walk, "_BATCH_PAGES", pages)
         for source in (io.BytesIO(data), path, data):
             report = verify_file(source, KEYS)
             assert sorted(places(report), key=str) == sorted(places(expected), key=str)

@@ -1,17 +1,29 @@
-"""The native code of ags1.parquet for the driver: modules, walks, conversions of every kind, and hostile pages."""
+"""The native code of ags1.parquet for the driver: modules, walks, conversions of every kind, hostile pages, files."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import functools
+import io
+import json
 import random
 import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ags1
+from ags1.parquet import (
+    DecryptionConfig,
+    EncryptionConfig,
+    ParquetView,
+    decrypt_file,
+    encrypt_file,
+    rekey_file,
+    verify_file,
+)
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native import thrift
 from ags1.parquet.native.conversion import Conversion
@@ -24,6 +36,7 @@ KEYS = [bytes(range(length)) for length in (16, 24, 32)]
 SOURCE_AAD, TARGET_AAD = b"source", bytes(700)
 ALL = 1 << 40
 MODES = (PLAINTEXT, AES_GCM, AES_CTR)
+VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 def data(length: int) -> bytes:
@@ -189,8 +202,50 @@ def together(scale: int) -> None:
         raise failures[0]
 
 
+def written(call: Callable[..., object], source: Any, *arguments: Any, **options: Any) -> memoryview:
+    """What a conversion writes."""
+    target = io.BytesIO()
+    call(source, target, *arguments, **options)
+    return exact(target.getvalue())
+
+
+def whole_files(scale: int) -> None:
+    """Files with every protection that the vectors have: re-keyed, decrypted, encrypted, looked at, and damaged."""
+    chance = random.Random(13)
+    for case in json.loads((VECTORS / "parquet.json").read_text())["cases"]:
+        if case["expect"] != "success" or "footer_key" not in case:
+            continue
+        keys = {name: bytes.fromhex(key) for name, key in case["column_keys"].items()}
+        prefix = None if case["aad_prefix"] is None else bytes.fromhex(case["aad_prefix"])
+        reading = DecryptionConfig(bytes.fromhex(case["footer_key"]), column_keys=keys, aad_prefix=prefix)
+        sealed = exact((VECTORS / case["file"]).read_bytes())
+        plain = written(decrypt_file, sealed, reading)
+        for algorithm in ("AES_GCM_V1", "AES_GCM_CTR_V1"):
+            own = {"name": KEYS[1]} if algorithm == "AES_GCM_V1" else None
+            signed = chance.random() < 0.5
+            writing = EncryptionConfig(
+                KEYS[0], column_keys=own, encrypt_all=own is not None, plaintext_footer=signed, algorithm=algorithm
+            )
+            opening = DecryptionConfig(KEYS[0], column_keys=own)
+            made = written(encrypt_file, plain, writing, threads=2)
+            assert verify_file(made, opening, allow_unauthenticated_pages=True).ok
+            again = written(rekey_file, sealed, reading, writing, drop_bloom_filters=True)
+            written(decrypt_file, again, opening.with_aad_prefix(prefix))
+            with ParquetView(made, opening) as view:
+                view.read()
+        for _ in range(max(1, scale // 10)):
+            damaged = bytearray(sealed)
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+            memory = exact(bytes(damaged))
+            with contextlib.suppress(ags1.Ags1Error, ValueError):
+                verify_file(memory, reading, threads=1)
+            with contextlib.suppress(ags1.Ags1Error, ValueError):
+                written(decrypt_file, memory, reading)
+
+
 def parquet(scale: int) -> None:
     """All of it."""
+    whole_files(scale)
     modules(scale)
     conversions(max(1, scale // 10))
     hostile(scale)

@@ -101,7 +101,8 @@ under_valgrind() {
 instrumented() { # The modules call the sanitizer: a build without it would find nothing.
     local module
     for module in "$work/$1"/ags1/core/{ahead,batch,blocks,buffer,descriptors,gathered,gcm,layout}.*.so \
-        "$work/$1"/ags1/parquet/native/{conversion,modules,nodes,pages,thrift}.*.so; do
+        "$work/$1"/ags1/parquet/native/{conversion,modules,nodes,pages,thrift}.*.so \
+        "$work/$1"/ags1/parquet/{rewrite/_target_chunk,structure/chunks,structure/consistency,verify/module_walk}.*.so; do
         grep -q "$2" "$module" || { echo "$module is not instrumented" >&2; return 1; }
     done
 }

@@ -65,6 +65,8 @@ class ColumnNames:
 
     def find(self, path: Path) -> int | None:
         """Index of the name that applies to a leaf. ValueError: two equally specific names have different values."""
+        if len(path) == 1 and not self._parts:
+            return self._dotted.get(path[0])
         return next((self._one_of(found, path) for found in self._matches(path)), None)
 
     def resolve(self, paths: Sequence[Path], *, missing_allowed: bool = False) -> list[int | None]:

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, final
 
 from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
@@ -34,3 +34,7 @@ def seal_modules(file_aad: Buffer, modules: Sequence[tuple[Buffer, Key | None, i
 def open_module(data: Buffer, key: KeyLike, aad: Buffer, ctr: bool = False, name: str = "module") -> bytes: ...
 def sign_footer(footer: Buffer, key: KeyLike, aad: Buffer) -> bytes: ...
 def verify_footer(footer: Buffer, signature: Buffer, key: KeyLike, aad: Buffer, name: str = "footer") -> None: ...
+
+@final
+class ModuleOpener:
+    def __init__(self, file_aad: Buffer) -> None: ...

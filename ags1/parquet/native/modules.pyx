@@ -15,6 +15,7 @@ Only pages have a page ordinal, and dictionary pages have none. In AES_GCM_CTR_V
 modules. Source: Parquet encryption specification, "Encryption algorithms" and "Additional Authenticated Data".
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free
 from libc.stddef cimport size_t
@@ -53,6 +54,8 @@ NAMES = (
 
 # A length word is an int32 in the other implementations.
 cdef int64_t MAX_MODULE_LENGTH = 0x7fffffff
+# A module of more bytes is opened without the GIL.
+cdef int64_t LONG_MODULE = 1 << 16
 
 
 cdef int modules_init(Modules *modules, const uint8_t *file_aad, size_t file_aad_length, bint encrypt) noexcept nogil:
@@ -357,6 +360,38 @@ def open_module(data, key, aad, bint ctr=False, str name="module"):
     if status != GCM_OK:
         raise_status(status, gcm_last_error(status), "opening a module")
     return bytes(out)
+
+
+@cython.final
+cdef class ModuleOpener:
+    """Opens small modules of one file with one context; no CTR modules. Thread-safe, because it keeps the GIL."""
+
+    def __cinit__(self, file_aad):
+        cdef BufferView aad = readable(file_aad, "file_aad")
+        cdef int status = modules_init(&self.modules, aad.data, aad.nbytes, False)
+        if status != GCM_OK:
+            raise_status(status, gcm_last_error(status), "opening modules")
+
+    def __dealloc__(self):
+        modules_free(&self.modules)
+
+    cdef bytes open(self, data, Key key, int module_type, int row_group, int column, int64_t page):
+        cdef BufferView sealed = readable(data, "data")
+        cdef bytes plain
+        if not GCM_OVERHEAD <= sealed.nbytes <= LONG_MODULE:
+            return None
+        if row_group > MAX_ORDINAL or column > MAX_ORDINAL or page > MAX_ORDINAL or row_group < 0 or column < 0:
+            return None
+        if self.key is not key:
+            # The context knows a key by its address, which another key may get when this one is freed.
+            self.modules.gcm_key = NULL
+            self.key = key
+        plain = PyBytes_FromStringAndSize(NULL, sealed.nbytes - GCM_OVERHEAD)
+        if module_open(
+                &self.modules, key.octets, key.length, False, module_type, row_group, column, <int>page, sealed.data,
+                sealed.nbytes, <uint8_t *>PyBytes_AS_STRING(plain)) != GCM_OK:
+            return None
+        return plain
 
 
 def sign_footer(footer, key, aad):

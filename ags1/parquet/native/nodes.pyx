@@ -129,7 +129,7 @@ cdef Node made(int shape):
 # -- opening ---------------------------------------------------------------------------------------------------
 
 
-cdef Node unopened(BufferView source, str what, int shape, int depth, int64_t start, int64_t length):
+cdef Node unopened(BufferView source, object what, int shape, int depth, int64_t start, int64_t length):
     cdef Node node = made(shape)
     node.source = source
     node.what = what
@@ -174,7 +174,7 @@ cdef int open_node(Node self) except -1:
     return 0
 
 
-cdef object failure(str what, const ags1_compact *cursor, const uint8_t *base, int duplicate):
+cdef object failure(object what, const ags1_compact *cursor, const uint8_t *base, int duplicate):
     """The exception for a cursor's error."""
     cdef int64_t position = cursor.at - base
     cdef int error = cursor.error

@@ -115,6 +115,20 @@ cdef int64_t place_in(Node self, object index, int64_t count) except -1:
     return wanted
 
 
+cdef Struct parsed(data, object what, Py_ssize_t offset=0, bint trailing=True):
+    """See Struct.parse."""
+    cdef BufferView source = readable(data, "data")
+    cdef Node root
+    if not 0 <= offset <= source.nbytes:
+        raise ValueError(f"offset must be 0 to {source.nbytes}, the length of data, got {offset}")
+    root = unopened(source, what, AGS1_COMPACT_STRUCT, 1, offset, source.nbytes - offset)
+    open_node(root)
+    if not trailing and offset + root.length != source.nbytes:
+        more = source.nbytes - offset - root.length
+        raise FormatError(f"{what}: it ends at byte {offset + root.length}, but {more} more bytes follow")
+    return <Struct>root
+
+
 @cython.final
 @cython.no_gc
 cdef class Struct(Node):
@@ -122,17 +136,8 @@ cdef class Struct(Node):
         self.shape = AGS1_COMPACT_STRUCT
 
     @staticmethod
-    def parse(data, Py_ssize_t offset=0, *, str what not None="Thrift structure", bint trailing=True):
-        cdef BufferView source = readable(data, "data")
-        cdef Node root
-        if not 0 <= offset <= source.nbytes:
-            raise ValueError(f"offset must be 0 to {source.nbytes}, the length of data, got {offset}")
-        root = unopened(source, what, AGS1_COMPACT_STRUCT, 1, offset, source.nbytes - offset)
-        open_node(root)
-        if not trailing and offset + root.length != source.nbytes:
-            more = source.nbytes - offset - root.length
-            raise FormatError(f"{what}: it ends at byte {offset + root.length}, but {more} more bytes follow")
-        return root
+    def parse(data, Py_ssize_t offset=0, *, object what="Thrift structure", bint trailing=True):
+        return parsed(data, what, offset, trailing)
 
     @property
     def nbytes(self):

@@ -143,7 +143,7 @@ class TargetFile:
         assert isinstance(structure, Struct)
         self._rows += rows
         found: list[TargetChunk] = []
-        for source, chunks in ((group.file, list(group.chunks())[:width]), (further, list(behind.chunks()))):
+        for source, chunks in ((group.file, group.chunks()[:width]), (further, behind.chunks())):
             targets = self._targets(chunks, keys[len(found) :][: len(chunks)], structure, index, len(found))
             self._move(source, (each.chunk for each in targets), None)
             found += targets
@@ -218,7 +218,7 @@ class TargetFile:
             if found is None:
                 target.place_bloom_filter(None, None)
                 continue
-            target.source.file.claim(sum(map(len, found)), target.name)
+            target.source.claim(sum(map(len, found)))
             parts = zip((modules.BLOOM_FILTER_HEADER, modules.BLOOM_FILTER_BITSET), found, strict=True)
             stored = b"".join(self._protect([target.module(kind, data) for kind, data in parts]))
             target.place_bloom_filter(self._output.position, len(stored))
@@ -236,7 +236,7 @@ class TargetFile:
                 target.place_index(field, None, None)
             else:
                 found[kind] = target.moved(data) if kind == modules.OFFSET_INDEX else data
-                target.source.file.claim(len(data), target.name)
+                target.source.claim(len(data))
         return found
 
     def _settle_row_group(self, targets: list[TargetChunk]) -> None:

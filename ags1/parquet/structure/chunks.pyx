@@ -5,16 +5,20 @@ one walk over a few items, without a call of Python. What a chunk reads goes thr
 """
 
 cimport cython
+from libc.stdint cimport int64_t
 
-from ags1.parquet.native.thrift cimport List, Struct
+from ags1.parquet.native.modules cimport MODULE_COLUMN_METADATA, ModuleOpener
+from ags1.parquet.native.pages cimport Chunk
+from ags1.parquet.native.thrift cimport List, Struct, parsed
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import ServiceRefusal
 from ags1.parquet.native import modules as native_modules
-from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT, Chunk
+from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT
 from ags1.parquet.native.thrift import BINARY
 from ags1.parquet.structure.fields import (
     BloomFilterHeader, ColumnChunk, ColumnCryptoMetaData, ColumnMetaData, EncryptionWithColumnKey, PageEncodingStats,
+    RowGroup,
 )
 from ags1.support.arguments import spelled
 
@@ -45,6 +49,14 @@ cdef int STATS_COUNT = PageEncodingStats.COUNT
 
 
 @cython.final
+cdef class ModuleName:
+    """The name of a module of a column chunk, made when a message needs it."""
+
+    def __str__(self):
+        return self.where + native_modules.module_name(self.module_type, self.row_group, self.leaf.shown)
+
+
+@cython.final
 cdef class SourceChunk:
     """One column chunk.
 
@@ -59,19 +71,6 @@ cdef class SourceChunk:
     metadata : Struct or None
         ColumnMetaData: complete if the key is known, otherwise what the footer shows.
     """
-
-    cdef readonly object file
-    cdef readonly object leaf
-    cdef readonly int row_group
-    cdef readonly int column
-    cdef readonly Struct structure
-    cdef readonly bint encrypted
-    cdef readonly bint own_key
-    cdef readonly bytes key_metadata
-    cdef readonly object key
-    cdef readonly object missing
-    cdef readonly Struct metadata
-    cdef tuple _extent
 
     def __init__(self, file, leaf, int row_group, int column, Struct structure not None):
         self.file = file
@@ -105,7 +104,12 @@ cdef class SourceChunk:
         if decryption is None:
             return 0
         try:
-            self.key = self.file.key_of(self.leaf.path, self.key_metadata) if self.own_key else self.file.footer_key()
+            if not self.own_key:
+                self.key = self.file.footer_key()
+            else:
+                self.key = self.file.found_keys.get((self.leaf.path, self.key_metadata))
+                if self.key is None:
+                    self.key = self.file.key_of(self.leaf.path, self.key_metadata)
         except ServiceRefusal:
             # Column keys are not available without a decryption configuration.
             raise
@@ -115,8 +119,8 @@ cdef class SourceChunk:
         self._refuse_other_protection()
         sealed = self.structure.binary(ENCRYPTED_COLUMN_METADATA)
         if sealed is not None:
-            name = self._module_name(native_modules.COLUMN_METADATA)
-            self.metadata = Struct.parse(self._open(native_modules.COLUMN_METADATA, sealed), what=name)
+            name = self._module_name(MODULE_COLUMN_METADATA)
+            self.metadata = parsed(self._open(MODULE_COLUMN_METADATA, sealed), name)
         elif self.metadata is None:
             raise FormatError(f"{self.name}: has no metadata")
         return 0
@@ -145,8 +149,12 @@ cdef class SourceChunk:
         """The name in messages."""
         return f"{self.file.where}column {self.leaf.shown!r} in row group {self.row_group}"
 
-    cdef str _module_name(self, int module_type):
-        return self.file.where + native_modules.module_name(module_type, self.row_group, self.leaf.shown)
+    cdef ModuleName _module_name(self, int module_type):
+        # It does not know the file, whose chunks have structures that have this name.
+        cdef ModuleName name = ModuleName.__new__(ModuleName)
+        name.leaf, name.where = self.leaf, self.file.where
+        name.module_type, name.row_group = module_type, self.row_group
+        return name
 
     @property
     def readable(self):
@@ -227,7 +235,7 @@ cdef class SourceChunk:
             source_protection=self.protection, source_key=self.key, source_ordinals=(self.row_group, self.column),
             dictionary_expected=self.has_dictionary(), ends_with_values=self.file.forgets_dictionary_headers, **target)
 
-    def index_place(self, int module_type):
+    cpdef tuple index_place(self, int module_type):
         """Offset and stored bytes of the column index or the offset index, if there is one."""
         cdef int field = INDEX_OFFSETS[module_type]
         offset, length = self.structure.integer(field), self.structure.integer(field + 1)
@@ -235,20 +243,48 @@ cdef class SourceChunk:
 
     def index(self, int module_type):
         """The ColumnIndex or OffsetIndex structure, decrypted, if there is one."""
+        structure = self.index_structure(module_type)
+        return None if structure is None else structure.encode()
+
+    cpdef Struct index_structure(self, int module_type):
+        """The same, as a structure."""
         place = self.index_place(module_type)
         if place is None:
             return None
         name = self._module_name(module_type)
-        plain = self._open(module_type, self.file.read(*place, name))
-        return plain[: Struct.parse(plain, what=name).nbytes]
+        return parsed(self._open(module_type, self._stored(place[0], place[1], name)), name)
+
+    cdef object _stored(self, int64_t offset, int64_t length, name):
+        """Bytes of the file: from its ending, without a call of Python, if they are there."""
+        footer = self.file.footer
+        cdef int64_t start = footer.ending_start
+        if offset >= start and 0 <= length <= <int64_t>footer.start - offset:
+            return footer.ending[offset - start : offset - start + length]
+        return self.file.read(offset, length, name)
+
+    cpdef int claim(self, length) except -1:
+        """Count bytes that only one column chunk can have. FormatError: their sum is larger than the file.
+
+        Otherwise a small file, in which many columns claim the same bytes, could cause any amount of work.
+        """
+        self.file.claimed += length
+        if self.file.claimed > self.file.footer.start:
+            raise FormatError(f"{self.name}: columns share pages, indexes or Bloom filters, which is not valid")
+        return 0
 
     cdef bytes _open(self, int module_type, data, page=None):
+        cdef ModuleOpener opener
+        cdef bytes plain
         if not self.encrypted:
             return bytes(data)
         if self.key is None:
             self.known_metadata()
+        opener = self.file.opener
+        plain = opener.open(data, self.key, module_type, self.row_group, self.column, -1 if page is None else page)
+        if plain is not None:
+            return plain
         aad = native_modules.module_aad(self.file.footer.file_aad, module_type, self.row_group, self.column, page)
-        return bytes(native_modules.open_module(data, self.key, aad, False, self._module_name(module_type)))
+        return native_modules.open_module(data, self.key, aad, False, str(self._module_name(module_type)))
 
     def open_sealed(self, int module_type, offset, longest=1 << 32, page=None):
         """Stored length and plaintext of a module whose length only its own length word has."""
@@ -304,6 +340,23 @@ cdef class SourceChunk:
             )
 
 
+def chunks_of(group):
+    """The column chunks of a row group, in order."""
+    cdef List structures = (<Struct>group.structure).list(RowGroup.COLUMNS)
+    cdef list leaves = group.file.leaves, found = []
+    cdef int column
+    if structures is None or len(structures) != len(leaves):
+        count = 0 if structures is None else len(structures)
+        raise FormatError(
+            f"{group.file.where}row group {group.index} has {count} column chunks, but the schema {len(leaves)} columns"
+        )
+    for column, structure in enumerate(structures):
+        if not isinstance(structure, Struct):
+            raise FormatError(f"{group.file.where}row group {group.index} has an invalid column chunk")
+        found.append(SourceChunk(group.file, leaves[column], group.ordinal, column, structure))
+    return found
+
+
 cdef bint _names_dictionary(List encodings) except -1:
     """Whether a list of encodings, or None, has one that needs a dictionary."""
     if encodings is not None:
@@ -313,7 +366,7 @@ cdef bint _names_dictionary(List encodings) except -1:
     return False
 
 
-def foretells_dictionary(Struct metadata not None):
+cpdef bint foretells_dictionary(Struct metadata) except -1:
     """Whether parquet-java assumes, before it decrypts the first page, that it is a dictionary page.
 
     It uses the encoding statistics: there is a dictionary page, and a data page uses it. Without statistics, the

@@ -22,6 +22,7 @@ from ags1.parquet.structure.fields import (
     RowGroup,
     names_of,
 )
+from ags1.storage import MemorySource
 from ags1.support.arguments import spelled
 
 TYPE_CHECKING = False
@@ -59,6 +60,8 @@ class Footer:
         Prefix and unique part; without the prefix if that is unknown.
     key, key_metadata
         The footer key, if it is known, and its key metadata in the file.
+    ending, ending_start : memoryview, int
+        The last bytes of the file, as one read got them, and their offset. All of it, if it is small or in memory.
     """
 
     def __init__(self, size: int) -> None:
@@ -75,6 +78,8 @@ class Footer:
         self.key_metadata: bytes | None = None
         self.signature_verified = False
         self.signature_error: Exception | None = None
+        self.ending = memoryview(b"")
+        self.ending_start = size
 
     @property
     def authenticated_prefix(self) -> bytes | None:
@@ -123,8 +128,8 @@ def read_footer(
     if size < _MIN_LENGTH:
         raise TruncatedError(f"{where}{size} bytes are too few for a Parquet file: it is damaged, or another format")
     tail_length = min(size, _TAIL)
-    tail = bytes(memoryview(source.read(size - tail_length, tail_length)))
-    magic = tail[-4:]
+    tail = memoryview(source.read(size - tail_length, tail_length)).cast("B")
+    magic = bytes(tail[-4:])
     if magic not in (MAGIC, ENCRYPTED_MAGIC):
         raise FormatError(f"{where}does not end with PAR1 or PARE: not a Parquet file, or truncated")
     length = int.from_bytes(tail[-8:-4], "little")
@@ -134,8 +139,11 @@ def read_footer(
         raise LimitError(f"{where}its footer has {length} bytes; at most {LONGEST_FOOTER} are read")
     footer = Footer(size)
     footer.start = size - 8 - length
+    # Of memory all of it, and not a view of its own, which would keep the memory after the source is closed.
+    footer.ending = source.view if isinstance(source, MemorySource) else tail
+    footer.ending_start = size - len(footer.ending)
     if length + 8 <= tail_length:
-        data = tail[-8 - length : -8]
+        data = bytes(tail[-8 - length : -8])
     else:
         data = bytes(memoryview(source.read(footer.start, length)))
     if magic == ENCRYPTED_MAGIC:
@@ -143,7 +151,7 @@ def read_footer(
     else:
         _read_plain(footer, data, decryption, where, optional, tolerant)
     if not tolerant:
-        beginning = tail[:4] if tail_length == size else bytes(memoryview(source.read(0, 4)))
+        beginning = bytes(tail[:4] if tail_length == size else memoryview(source.read(0, 4)))
         contradiction = footer.contradicts(beginning)
         if contradiction is not None:
             raise FormatError(f"{where}{contradiction}: damaged, or changed")

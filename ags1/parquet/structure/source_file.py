@@ -13,7 +13,7 @@ from ags1.errors import FormatError, KeyAccessError, TruncatedError
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.pages import PageSource
 from ags1.parquet.native.thrift import Struct
-from ags1.parquet.structure.chunks import SourceChunk
+from ags1.parquet.structure.chunks import SourceChunk, chunks_of
 from ags1.parquet.structure.fields import FileMetaData, RowGroup
 from ags1.parquet.structure.footer import Footer, read_footer
 from ags1.parquet.structure.schema import Element, read_schema
@@ -53,20 +53,9 @@ class SourceRowGroup:
                 structure.integer(RowGroup.ORDINAL, index), "row group", file.name
             )
 
-    def chunks(self) -> Iterator[SourceChunk]:
+    def chunks(self) -> list[SourceChunk]:
         """All column chunks, in order."""
-        chunks = self.structure.list(RowGroup.COLUMNS)
-        leaves = self.file.leaves
-        if chunks is None or len(chunks) != len(leaves):
-            count = 0 if chunks is None else len(chunks)
-            raise FormatError(
-                f"{self.file.where}row group {self.index} has {count} column chunks, but the schema {len(leaves)} "
-                "columns"
-            )
-        for column, (leaf, structure) in enumerate(zip(leaves, chunks, strict=True)):
-            if not isinstance(structure, Struct):
-                raise FormatError(f"{self.file.where}row group {self.index} has an invalid column chunk")
-            yield SourceChunk(self.file, leaf, self.ordinal, column, structure)
+        return chunks_of(self)
 
 
 class SourceFile(Closing):
@@ -107,7 +96,9 @@ class SourceFile(Closing):
             self.schema: Element | None = None
             self.leaves: list[Element] = []
             self.forgets_dictionary_headers = False
-            self._claimed = 0
+            # Bytes that column chunks have claimed, and the keys that they have found.
+            self.claimed = 0
+            self.found_keys: dict[tuple[tuple[str, ...], bytes | None], Key] = {}
             if self.footer.metadata is not None:
                 self.schema, self.leaves = read_schema(self.footer.metadata, self.where)
                 # Encrypted files are from newer writers, whichever writer made the first version.
@@ -141,7 +132,7 @@ class SourceFile(Closing):
     @cached_property
     def kept_chunks(self) -> list[list[SourceChunk]]:
         """The column chunks of all row groups, for who needs all of them at once."""
-        return [list(group.chunks()) for group in self.row_groups()]
+        return [group.chunks() for group in self.row_groups()]
 
     @cached_property
     def _extents(self) -> list[tuple[int, int]]:
@@ -173,10 +164,16 @@ class SourceFile(Closing):
         """Paths of all leaves."""
         return frozenset(leaf.path for leaf in self.leaves)
 
+    @cached_property
+    def opener(self) -> native_modules.ModuleOpener:
+        """What opens the small modules of column chunks."""
+        return native_modules.ModuleOpener(self.footer.file_aad)
+
     def key_of(self, path: tuple[str, ...], key_metadata: bytes | None) -> Key:
         """Key of a column with its own."""
         assert self.decryption is not None
-        return self.decryption.column_key(path, key_metadata)
+        key = self.found_keys[path, key_metadata] = self.decryption.column_key(path, key_metadata)
+        return key
 
     def footer_key(self) -> Key:
         """The footer key, for columns that use it."""
@@ -188,6 +185,9 @@ class SourceFile(Closing):
     def read(self, offset: int, length: int, name: str) -> Buffer:
         """Read bytes before the footer."""
         self._check_inside(offset, length, name)
+        at = offset - self.footer.ending_start
+        if at >= 0:
+            return self.footer.ending[at : at + length]
         try:
             return self.source.read(offset, length)
         except TruncatedError as error:
@@ -196,23 +196,19 @@ class SourceFile(Closing):
     def read_into(self, offset: int, out: memoryview, name: str) -> None:
         """Fill `out` with bytes before the footer."""
         self._check_inside(offset, len(out), name)
+        at = offset - self.footer.ending_start
+        before = max(0, min(len(out), -at))
+        out[before:] = self.footer.ending[at + before :][: len(out) - before]
+        if not before:
+            return
         try:
-            self.source.read_into(offset, out)
+            self.source.read_into(offset, out[:before])
         except TruncatedError as error:
             raise TruncatedError(f"{name}: {error}") from None
 
     def _check_inside(self, offset: int, length: int, name: str) -> None:
         if offset < 0 or length < 0 or offset + length > self.footer.start:
             raise FormatError(f"{name}: {length} bytes at offset {offset} are not inside the file")
-
-    def claim(self, length: int, name: str) -> None:
-        """Count bytes that only one column chunk can have. FormatError: their sum is larger than the file.
-
-        Otherwise a small file, in which many columns claim the same bytes, could cause any amount of work.
-        """
-        self._claimed += length
-        if self._claimed > self.footer.start:
-            raise FormatError(f"{name}: columns share pages, indexes or Bloom filters, which is not valid")
 
     def will_read(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch ranges, (begin, end) each, if the file is remote."""
@@ -221,10 +217,10 @@ class SourceFile(Closing):
 
     def pages(self) -> PageSource | None:
         """The file for native code; None if only Python code can read it."""
+        if not self.footer.ending_start:
+            return PageSource(self.footer.ending, name=self.name)
         if isinstance(self.source, DescriptorSource):
             return PageSource(self.source.fileno(), name=self.name)
-        if isinstance(self.source, MemorySource):
-            return PageSource(self.source.view, name=self.name)
         return None
 
     def close(self) -> None:
@@ -245,12 +241,12 @@ class PageWindows:
         self._begin = self._end = -1
         self._data = bytearray()
         whole = file.pages()
-        self._is_whole = whole is not None
+        self.is_whole = whole is not None
         self.source: PageSource = whole if whole is not None else PageSource(b"")
 
     def has(self, position: int) -> bool:
         """Whether the byte at this position is available without another request."""
-        return self._is_whole or self._begin <= position < self._end
+        return self.is_whole or self._begin <= position < self._end
 
     def move_to(self, position: int) -> None:
         """Begin the window here. Pages found in the last window must not be used any more."""
@@ -273,7 +269,7 @@ class PageWindows:
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of a page that was found."""
-        if self._is_whole:
+        if self.is_whole:
             return bytes(memoryview(self._file.source.read(offset, length)))
         return bytes(memoryview(self._data)[offset - self._begin :][:length])
 

@@ -129,10 +129,10 @@ class FileTally:
         if name:
             self.report.subject, self.where = name, f"{name}: "
 
-    def count(self, kind: str) -> None:
-        """Count a module that was authenticated."""
-        self.modules[kind] = self.modules.get(kind, 0) + 1
-        self.report.checked["modules"] += 1
+    def count(self, kind: str, number: int = 1) -> None:
+        """Count modules of a kind that were authenticated."""
+        self.modules[kind] = self.modules.get(kind, 0) + number
+        self.report.checked["modules"] += number
 
     def count_bytes(self, size: int) -> None:
         """Count bytes of the file that were checked."""

@@ -55,9 +55,8 @@ class Region:
     def renew(self) -> None:
         """Start again in a forked child: a thread of the parent may have held a lock."""
 
-    def __init__(self, start: int, length: int) -> None:
-        self.start = start
-        self.end = start + length
+    start: int
+    end: int
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill `out` from an offset of the view; all of it is in this region."""
@@ -68,7 +67,7 @@ class MadeRegion(Region):
     """A small region, which is made when it is first read."""
 
     def __init__(self, start: int, length: int, make: Callable[[], bytes]) -> None:
-        super().__init__(start, length)
+        self.start, self.end = start, start + length
         self._make = make
         self._data: bytes | None = None
 
@@ -86,7 +85,7 @@ class Pages(Region):
     """
 
     def __init__(self, cache: PartCache, chunk: SourceChunk, start: int, length: int) -> None:
-        super().__init__(start, length)
+        self.start, self.end = start, start + length
         self._cache = cache
         self._file = cache.file
         self._chunk = chunk

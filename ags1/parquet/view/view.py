@@ -17,6 +17,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from ags1.core import blocks
 from ags1.errors import FormatError, KeyAccessError
@@ -165,7 +166,8 @@ class ParquetView(io.RawIOBase):
             region.renew()
 
     def _build(self, file: SourceFile, columns: Columns | None, missing_keys: str) -> None:
-        groups = [list(group.chunks()) for group in file.row_groups()]
+        # Not those that the file keeps: the view would close with the garbage collector only.
+        groups = [group.chunks() for group in file.row_groups()]
         wanted = _wanted(file, columns)
         missing: dict[int, KeyAccessError] = {}
         for chunks in groups:
@@ -201,7 +203,7 @@ class ParquetView(io.RawIOBase):
             for chunk, keep in zip(chunks, kept, strict=True):
                 if keep and chunk.encrypted:
                     regions += chunk_regions(self._cache, chunk)
-        regions.sort(key=lambda region: region.start)
+        regions.sort(key=attrgetter("start"))
         end = 0
         for region in regions:
             if region.start < end:

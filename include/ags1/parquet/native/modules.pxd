@@ -1,7 +1,9 @@
 # Declarations of ags1.parquet.native.modules for cimport: modules of Parquet Modular Encryption on raw memory, no GIL.
+cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
+from ags1.core.gcm cimport Key
 from ags1.core.gcm_library cimport CtrContext, GcmContext
 
 cdef enum ModuleType:
@@ -47,3 +49,11 @@ cdef int module_seal(
 cdef int module_open(
     Modules *modules, const uint8_t *key, size_t key_length, bint ctr, int module_type, int row_group, int column,
     int page, const uint8_t *data, int64_t length, uint8_t *out) noexcept nogil
+
+
+@cython.final
+cdef class ModuleOpener:
+    cdef Modules modules
+    cdef Key key                 # whose key schedule the context holds
+    # Page -1: the type has none. None: `open_module` says why.
+    cdef bytes open(self, data, Key key, int module_type, int row_group, int column, int64_t page)

@@ -10,7 +10,7 @@ from ags1.core.compact_items cimport ags1_item
 @cython.no_gc
 cdef class Node:
     cdef BufferView source       # None: not parsed, and so altered
-    cdef str what                # how messages call the structure
+    cdef object what             # how messages call the structure: a str, or what makes one when a message needs it
     cdef ags1_item *items        # owned, with the references in them
     cdef int64_t count
     cdef int64_t capacity
@@ -30,7 +30,7 @@ cdef void set_types(object struct_type, object list_type) noexcept
 cdef str kind_name(int kind)
 
 # A node for a span of the source. Opening finds its items, and its length.
-cdef Node unopened(BufferView source, str what, int shape, int depth, int64_t start, int64_t length)
+cdef Node unopened(BufferView source, object what, int shape, int depth, int64_t start, int64_t length)
 cdef int open_node(Node self) except -1
 
 cdef inline int opened(Node self) except -1:

@@ -22,3 +22,7 @@ cdef class Struct(Node):
 @cython.no_gc
 cdef class List(Node):
     cpdef object integers(self)
+
+
+# Struct.parse.
+cdef Struct parsed(data, object what, Py_ssize_t offset=*, bint trailing=*)
