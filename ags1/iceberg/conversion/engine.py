@@ -152,8 +152,9 @@ class Conversion:
         self._take_over(view, runs)
         if any(map(is_maintenance, runs)):
             self.report.notes.append(
-                "maintenance of the table is under way, or was killed: it may remove files that are to be moved; then "
-                "run the conversion again"
+                "maintenance of the table is under way, or was killed. While it runs, it may remove files that are to "
+                "be moved: then run the conversion again. A killed one may have left files, also plaintext, that the "
+                "table no longer names: `ags1 iceberg clean` removes them"
             )
         entries = list({each.path: each for each in contents.entries()}.values())
         todo = [each for each in entries if not self._is_done(each)]

@@ -15,7 +15,6 @@ from ags1.iceberg.conversion.expiry import (
     DROP,
     expire_snapshots,
     keeps_statistics,
-    left_behind,
     parts_of,
     refuse_shared_files,
     remove_statistics,
@@ -291,7 +290,6 @@ def plan_conversion(
         _new_table(conversion, catalog, identifier)
     plan = conversion.plan(conversion.look(state))
     if target_location is None:
-        plan.removed_before = left_behind(opened).snapshots
         before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
         change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
@@ -482,14 +480,10 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> 
 def _finished(
     report: ConversionReport, table: CatalogTable, kms: Any, statistics: str, *, converted: bool, expire: bool
 ) -> ConversionReport:
-    """Remove what the commit has dropped, and what runs that were killed behind theirs have left; or tell of it."""
-    left = left_behind(table)
+    """Remove what the commit has dropped, and expire old snapshots, if that is wanted."""
     if converted and statistics == DROP:
-        # The metadata before the commit is in the log, and had those of this run.
-        report.dropped_statistics = [*dict.fromkeys((*report.dropped_statistics, *left.files))]
         remove_statistics(table, kms, report.dropped_statistics)
     if not expire:
-        report.removed_before = left.snapshots
         return report
     report.expired = expire_snapshots(table, kms=kms, statistics=statistics)
     state = table.load()
