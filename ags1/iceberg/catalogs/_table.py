@@ -185,27 +185,6 @@ class CatalogTable(abc.ABC):
     def check_can_encrypt(self) -> None:
         """Raise an UnsupportedError, which says what to do, if this catalog cannot hold an encrypted table."""
 
-    def check_key_id(  # noqa: B027
-        self, before: Mapping[str, Any], fields: Mapping[str, Any], *, is_brief: bool
-    ) -> None:
-        """Refuse a catalog that does not let ``encryption.key-id`` be changed to what it is in `fields`.
-
-        Parameters
-        ----------
-        before : mapping
-            The table's metadata.
-        fields : mapping
-            The same with the new value, and with key entries that fit it. It has no new snapshots.
-        is_brief : bool
-            Change the property and change it back in one request, which no reader sees. A catalog that looks only at
-            the result of a request accepts that. Else there are two requests, and the table stays upgraded.
-
-        Raises
-        ------
-        UnsupportedError
-            The catalog keeps the old value; it says what to do. A catalog that stores what a client wrote does not.
-        """
-
     def refuse_copy(self, state: TableState) -> None:  # noqa: B027
         """Refuse to change the copy of a table that is elsewhere. A catalog says itself where its tables are."""
 

@@ -110,7 +110,6 @@ def encrypt_table(
     state = _loaded(opened, expire="expire" in wanted)
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
-    _check_key_id(opened, state, change)
     if "convert" in wanted:
         report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
@@ -150,7 +149,6 @@ def decrypt_table(
     opened, client = parts_of(table, kms)
     state = _loaded(opened, expire=expire)
     change = _decryption(state, opened.name)
-    _check_key_id(opened, state, change)
     report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
@@ -211,7 +209,6 @@ def rekey_table(
     change = ConversionGoal(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
     )
-    _check_key_id(opened, state, change)
     if data_keys:
         report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
@@ -297,8 +294,6 @@ def plan_conversion(
         _loaded(opened, expire=expire)
         if change.key_id is not None and target_location is None:
             opened.check_can_encrypt()
-        if target_location is None:
-            _check_key_id(opened, state, change)
     except UnsupportedError as error:
         plan.problems.append(str(error))
     return plan
@@ -451,13 +446,6 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
         raise AlreadyEncryptedError(
             f"the table is encrypted under master key {found!r} already: use {spelled('rekey_table')} for another"
         )
-
-
-def _check_key_id(table: CatalogTable, state: TableState, change: ConversionGoal) -> None:
-    """Refuse a catalog that pins the master key. The table stays as it is, also its format version."""
-    metadata = TableMetadata(state.document.fields)
-    change.apply(metadata)
-    table.check_key_id(state.document.fields, metadata.fields, is_brief=True)
 
 
 def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> ConversionReport:
