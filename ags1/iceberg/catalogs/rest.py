@@ -227,7 +227,7 @@ class RestTable(CatalogTable):
             if now.metadata_location != found.metadata_location:
                 # Such as a sequence number that another writer has taken.
                 raise self._conflict(found.metadata_location, now.metadata_location) from error
-            if any(KEY_ID in each.get("updates", each.get("removals", ())) for each in updates):
+            if any(KEY_ID in (*each.get("updates", ()), *each.get("removals", ())) for each in updates):
                 raise UnsupportedError(self._pins(str(error))) from error
             raise
         except OSError as error:

@@ -33,12 +33,12 @@ from ags1.iceberg.conversion.journal import (
 )
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
-from ags1.iceberg.keys.document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted
 from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
+    MAX_DOCUMENT,
     VERSION_HINT,
     claims_encryption,
     directories_of,

@@ -21,12 +21,10 @@ from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.catalogs.file import as_the_table_spells_it
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
 from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
-from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.keys.entries import EncryptedKey
-from ags1.iceberg.keys.key_hierarchy import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.iceberg.metadata.metadata_document import is_metadata_file, metadata_document
+from ags1.iceberg.metadata.key_entries import EncryptedKey, kept_kek
+from ags1.iceberg.metadata.metadata_document import MAX_DOCUMENT, Document, is_metadata_file, metadata_document
 from ags1.iceberg.walk.table_audit import audit
 from ags1.iceberg.walk.table_walk import FAULTS, PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.commit import TableFiles
