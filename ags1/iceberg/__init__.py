@@ -32,10 +32,10 @@ if TYPE_CHECKING:
         MissingKekError,
         PruneReport,
     )
-    from ags1.iceberg.keys.entries import EncryptedKey
     from ags1.iceberg.maintenance.compaction import CompactionOptions
     from ags1.iceberg.maintenance.maintaining import MaintenancePolicy
     from ags1.iceberg.maintenance.reports import CompactionReport, MaintenanceReport, ManifestReport
+    from ags1.iceberg.metadata.key_entries import EncryptedKey
     from ags1.iceberg.new_table import create_table
     from ags1.iceberg.tables import EncryptedTable, EncryptedTableScan, load_table, open_table
     from ags1.iceberg.writing.change import ChangeReport
@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "keys.entries": ("EncryptedKey",),
+    "metadata.key_entries": ("EncryptedKey",),
     "conversion.expiry": ("clean", "expire_snapshots"),
     "conversion.old_keys": ("OldKeyReport",),
     "conversion.operations": ("decrypt_table", "encrypt_table", "plan_conversion", "rekey_table", "relocate_table"),
@@ -89,7 +89,7 @@ _HOMES = {
     "writing.change": ("ChangeReport",),
     "new_table": ("create_table",),
 }
-_LIGHT = {"conversion.reports", "keys.encryption_keys", "keys.entries", "maintenance.reports"}
+_LIGHT = {"conversion.reports", "keys.encryption_keys", "metadata.key_entries", "maintenance.reports"}
 _NEEDED = dict.fromkeys(_HOMES.keys() - _LIGHT, ("pyarrow", "pyiceberg", "fastavro", "pyroaring"))
 _get, __dir__ = lazy_names(__name__, _HOMES, _NEEDED, "iceberg")
 

@@ -143,6 +143,9 @@ class Deletes:
     files: tuple[Any, ...]
 
 
+NO_DELETES = Deletes(None, (), (), ())
+
+
 class DeleteIndex:
     """The delete files of a snapshot that may apply to some of its data files."""
 

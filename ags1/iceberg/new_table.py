@@ -20,7 +20,7 @@ from pyiceberg.types import transform_dict_value_to_str
 
 from ags1.iceberg.catalogs import catalog_table, loaded
 from ags1.iceberg.files.file_io import client_of
-from ags1.iceberg.keys.key_hierarchy import make_kek
+from ags1.iceberg.metadata.key_entries import make_kek
 from ags1.iceberg.metadata.locations import local_path
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, locations_of, refuse_reserved
 from ags1.iceberg.tables import EncryptedTable, load_table

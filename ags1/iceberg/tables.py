@@ -13,16 +13,13 @@ from typing import Any
 import pyarrow
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import DataScan, IncrementalAppendScan, StaticTable
-from pyiceberg.table.metadata import TableMetadataUtil
 
-from ags1.errors import FormatError, UnsupportedError, without_secrets
+from ags1.errors import without_secrets
 from ags1.expected import Expected
-from ags1.iceberg._pyiceberg_view import view_of
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.files.file_io import EncryptedFileIO, client_of, file_io_at
 from ags1.iceberg.metadata.locations import io_properties_of, moving
-from ags1.iceberg.metadata.metadata_document import text_hash
-from ags1.iceberg.metadata.variant import metadata_text
+from ags1.iceberg.metadata.pyiceberg_view import parsed_metadata, view_of
 from ags1.iceberg.scan.planning import appends_between
 from ags1.iceberg.scan.projection import LINEAGE
 from ags1.iceberg.scan.row_filter import RowFilter, parsed
@@ -198,11 +195,7 @@ class EncryptedTable(TableChanges):
         self.catalog_table = catalog_table
         self.document = document = file_io.read_metadata(metadata_location)
         self._snapshots = document.snapshots()
-        try:
-            metadata = TableMetadataUtil.parse_raw(metadata_text(document))
-        except Exception as error:
-            raise _unreadable(metadata_location, error) from error
-        self.table: StaticTable = self._view(metadata)
+        self.table: StaticTable = self._view()
 
     def __repr__(self) -> str:
         return f"<ags1.iceberg.EncryptedTable {without_secrets(self.metadata_location)}>"
@@ -246,10 +239,11 @@ class EncryptedTable(TableChanges):
         self.table = self._view(self.table.metadata)
         return self
 
-    def _view(self, metadata: Any) -> StaticTable:
+    def _view(self, metadata: Any = None) -> StaticTable:
         newest = None if self.catalog_table is None else self._newest
         named = None if self.catalog_table is None else self.catalog_table.identifier
         name = named or ("static-table", self.metadata_location)
+        metadata = parsed_metadata(self.metadata_location, self.document) if metadata is None else metadata
         return view_of(self.metadata_location, metadata, self.io, newest, name)
 
     def _newest(self, requirements: Any, updates: Any) -> tuple[Any, str, EncryptedFileIO]:
@@ -263,7 +257,7 @@ class EncryptedTable(TableChanges):
     @property
     def metadata_hash(self) -> str:
         """Hash of the table's metadata file. Store it elsewhere, and pin it with ``open_table(metadata_hash=...)``."""
-        return text_hash(self.document.text)
+        return self.document.hash
 
     @property
     def refs(self) -> dict[str, int]:
@@ -383,7 +377,9 @@ class EncryptedTable(TableChanges):
         if from_snapshot is not None:
             plan = IncrementalAppendScan(**given, from_snapshot_id=from_snapshot, to_snapshot_id=to_snapshot)
         # Checked now, so that wrong arguments are not reported as a damaged table.
-        checked = RowFilter(plan.row_filter, metadata.schema(), case_sensitive)
+        checked = None
+        if not isinstance(plan.row_filter, AlwaysTrue):
+            checked = RowFilter(plan.row_filter, metadata.schema(), case_sensitive)
         return EncryptedTableScan(plan, checked, columns, lineage, appends)
 
     def _metadata_of_branch(self, snapshot_id: int) -> Any:
@@ -561,26 +557,3 @@ class EncryptedTable(TableChanges):
             raise ValueError(f"the table had no snapshot at {as_of}")
         found: int = snapshot.snapshot_id
         return found
-
-
-def _unreadable(location: str, error: Exception) -> FormatError:
-    """Return PyIceberg's reason for refusing metadata, without the metadata itself, which pydantic would repeat."""
-    from pydantic import ValidationError
-
-    kind: type[FormatError] = FormatError
-    # PyIceberg has an error of the same name, whose cause is pydantic's error.
-    invalid = error.__cause__
-    if not isinstance(invalid, ValidationError):
-        problem = f"{type(error).__name__}: {error}"
-    else:
-        faults = invalid.errors(include_url=False, include_input=False)
-        (first, *others) = faults
-        if all(each["type"] == "union_tag_invalid" or "fields" in each["loc"] for each in faults):
-            # A newer PyIceberg may know the value.
-            kind = UnsupportedError
-        where = ".".join(map(str, first["loc"])) or "format-version"
-        problem = f"{where}: {first['msg']}" + (f" (and {len(others)} more)" if others else "")
-        if first["type"] == "union_tag_invalid":
-            tags = first["ctx"]
-            problem = f"format version {tags['tag']} is not one that it reads, which are {tags['expected_tags']}"
-    return kind(f"{location}: PyIceberg cannot read this table's metadata: {problem}")

@@ -70,8 +70,10 @@ def test_where_there_is_nothing_to_do_nobody_is_asked(tmp_path: Path, capsys: py
 def test_plaintext_is_named_only_where_old_snapshots_have_some(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.append(ROWS)
-    for told in (iceberg.plan_conversion(table, key_id="lake"), iceberg.encrypt_table(table, key_id="lake")):
-        assert told.old_snapshots
+    plan, report = iceberg.plan_conversion(table, key_id="lake"), iceberg.encrypt_table(table, key_id="lake")
+    assert plan.snapshots
+    assert report.remaining
+    for told in (plan, report):
         assert not told.plaintext
         assert not any(words in str(told) for words in ("in plaintext", "NOT all", "traces"))
     iceberg.decrypt_table(table, expire=True)

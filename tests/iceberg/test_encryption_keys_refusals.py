@@ -12,7 +12,7 @@ import pytest
 
 import ags1
 from ags1.iceberg import EncryptedKey, EncryptionKeys, MissingKekError
-from ags1.iceberg.keys.key_hierarchy import kek_above
+from ags1.iceberg.metadata.key_entries import kek_above
 from ags1.kms import GeneratedKey, MemoryKms, key_cache_of
 from tests import reference
 from tests.checks import run_python

@@ -26,8 +26,8 @@ from ags1.avro import read_split
 from ags1.avro.codecs import largest_plain
 from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.deletes import DeletionVector
-from ags1.iceberg.keys.document import Document
 from ags1.iceberg.metadata.manifests import read_entries, read_list, readable
+from ags1.iceberg.metadata.metadata_document import Document
 from ags1.iceberg.scan.deletion_vectors import (
     deleted_positions,
     footer_contradictions,

@@ -14,18 +14,19 @@ from typing import Any
 from ags1.errors import ConflictError, FormatError, UnsupportedError, without_secrets
 from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs.successor import NewMetadata, first, successor
-from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
-from ags1.iceberg.metadata.locations import TableLocations, location_of, moved, rooted
+from ags1.iceberg.configuration import configuration_fault
+from ags1.iceberg.metadata.locations import TableLocations, io_properties_of, location_of, moved, rooted
 from ags1.iceberg.metadata.metadata_document import (
     DATA_PATH,
     KEY_ID,
+    MAX_DOCUMENT,
+    Document,
     check_expected,
     current_of,
     directories_of,
     metadata_directory,
     metadata_document,
     properties_of,
-    text_hash,
 )
 from ags1.storage import Location, can_create, create, make_parent, open_output, read_whole, remove
 
@@ -61,7 +62,7 @@ class TableState:
     @property
     def file_hash(self) -> str:
         """Base64 of the SHA-256 of the metadata file's text, for `metadata_hash` of :func:`open_table`."""
-        return text_hash(self.document.text)
+        return self.document.hash
 
 
 class CatalogTable(abc.ABC):
@@ -185,27 +186,6 @@ class CatalogTable(abc.ABC):
     def check_can_encrypt(self) -> None:
         """Raise an UnsupportedError, which says what to do, if this catalog cannot hold an encrypted table."""
 
-    def check_key_id(  # noqa: B027
-        self, before: Mapping[str, Any], fields: Mapping[str, Any], *, is_brief: bool
-    ) -> None:
-        """Refuse a catalog that does not let ``encryption.key-id`` be changed to what it is in `fields`.
-
-        Parameters
-        ----------
-        before : mapping
-            The table's metadata.
-        fields : mapping
-            The same with the new value, and with key entries that fit it. It has no new snapshots.
-        is_brief : bool
-            Change the property and change it back in one request, which no reader sees. A catalog that looks only at
-            the result of a request accepts that. Else there are two requests, and the table stays upgraded.
-
-        Raises
-        ------
-        UnsupportedError
-            The catalog keeps the old value; it says what to do. A catalog that stores what a client wrote does not.
-        """
-
     def refuse_copy(self, state: TableState) -> None:  # noqa: B027
         """Refuse to change the copy of a table that is elsewhere. A catalog says itself where its tables are."""
 
@@ -247,6 +227,108 @@ class RefusedError(OSError):
 
 class TakenError(RefusedError, FileExistsError):
     """There is a table of this name, so none was made."""
+
+
+# Catalog classes are matched by name: their modules need packages that may not be installed.
+_POINTERS = {
+    "pyiceberg.catalog.hive.HiveCatalog": ("ags1.iceberg.catalogs.hive", "HiveTable"),
+    "pyiceberg.catalog.glue.GlueCatalog": ("ags1.iceberg.catalogs.glue", "GlueTable"),
+    "pyiceberg.catalog.sql.SqlCatalog": ("ags1.iceberg.catalogs.sql", "SqlTable"),
+    "pyiceberg.catalog.rest.RestCatalog": ("ags1.iceberg.catalogs.rest", "RestTable"),
+}
+
+
+def catalog_table(
+    catalog: Any,
+    identifier: str | tuple[str, ...],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    expected: Expected = NOTHING,
+) -> CatalogTable:
+    """Find a table.
+
+    Parameters
+    ----------
+    catalog : pyiceberg.catalog.Catalog, str or None
+        A catalog of PyIceberg's: Hive, Glue, SQL or REST; its name in PyIceberg's configuration; or None for a table
+        without a catalog.
+    identifier : str or tuple of str
+        ``"db.table"``; without a catalog, path or URL of a metadata file or of the table's directory.
+    storage_options : mapping, optional
+        Options of the storage, in addition to the catalog's properties, under PyIceberg's names, such as
+        ``s3.endpoint``, or those of :mod:`ags1.storage`, such as ``endpoint``.
+    expected : Expected
+        What the caller knows beforehand.
+
+    Raises
+    ------
+    UnsupportedError
+        Another kind of catalog, or a metadata hash for one whose server writes the metadata.
+    ValueError
+        `identifier` is not the name of a table; an option would have no effect.
+    """
+    properties = io_properties_of(storage_options)
+    if catalog is None:
+        from ags1.iceberg.catalogs.file import FileTable
+
+        if not isinstance(identifier, str):
+            raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
+        found: CatalogTable = FileTable(identifier, properties)
+    elif expected.moved_from is None:
+        found = _in_catalog(loaded(catalog), identifier, properties)
+    else:
+        raise ValueError("moved_from is for a copy that is given by its path: without a catalog")
+    found.expect(expected.within(found.io_properties))
+    return found
+
+
+def loaded(catalog: Any, **properties: str) -> Any:
+    """Return the catalog of a name, as PyIceberg's configuration has it; a catalog as it is.
+
+    ValueError: PyIceberg's configuration cannot be read, or has no such catalog. ImportError: PyIceberg lacks a package
+    for a catalog of this kind.
+    """
+    if not isinstance(catalog, str):
+        return catalog
+    if (fault := configuration_fault()) is not None:
+        raise fault
+    from pyiceberg.catalog import list_catalogs, load_catalog
+    from pyiceberg.exceptions import NotInstalledError
+
+    try:
+        return load_catalog(catalog, **properties)
+    except NotInstalledError as error:
+        raise ImportError(f"the catalog {catalog!r} needs one more package: {error}") from error
+    except ValueError as error:
+        known = list_catalogs()
+        where = f"PYICEBERG_CATALOG__{catalog.upper().replace('-', '_')}__URI"
+        if catalog.lower() in known:
+            # PyIceberg's words name an option of its own command.
+            said = f"it has no uri there, or in {where}" if "--uri" in str(error) else error
+            raise ValueError(f"the catalog {catalog!r} of PyIceberg's configuration: {said}") from error
+        has = f"which has {', '.join(known)}" if known else "which has none"
+        raise ValueError(
+            f"there is no catalog {catalog!r} in PyIceberg's configuration, {has}: the first "
+            f".pyiceberg.yaml of $PYICEBERG_HOME, the home and the current directory, or {where}"
+        ) from error
+
+
+def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Mapping[str, str]) -> CatalogTable:
+    import importlib
+
+    for kind in type(catalog).__mro__:
+        found = _POINTERS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if found is not None:
+            name = tuple(catalog.identifier_to_tuple(identifier))
+            if len(name) < 2 or not all(name):
+                raise ValueError(f"{without_secrets(repr(identifier))} is no name of a table: write NAMESPACE.TABLE")
+            kind = getattr(importlib.import_module(found[0]), found[1])
+            made: CatalogTable = kind(catalog, name, {**catalog.properties, **properties})
+            return made
+    raise UnsupportedError(
+        f"{type(catalog).__name__} is no catalog that can be committed to here: these are PyIceberg's HiveCatalog, "
+        "GlueCatalog, SqlCatalog and RestCatalog, or None with a metadata file"
+    )
 
 
 class PointerTable(CatalogTable):
@@ -396,6 +478,6 @@ def columns_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return PyIceberg's fields of the table's current schema, for catalogs that show columns to others."""
     from pyiceberg.schema import Schema
 
-    from ags1.iceberg.metadata.variant import without_variants
+    from ags1.iceberg.metadata.pyiceberg_view import without_variants
 
     return Schema.model_validate(without_variants(current_of(fields, "schemas"))).fields

@@ -18,8 +18,8 @@ from typing import Any
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.catalogs._table import CatalogTable, RefusedError, TableState, read_state
 from ags1.iceberg.catalogs.successor import NewMetadata, directory_of, successor
-from ags1.iceberg.keys.document import MAX_DOCUMENT as MAX_DOCUMENT
 from ags1.iceberg.metadata.locations import local_path, location_of, refuse_change, rooted, table_of
+from ags1.iceberg.metadata.metadata_document import MAX_DOCUMENT as MAX_DOCUMENT
 from ags1.iceberg.metadata.metadata_document import (
     METADATA_SUFFIX,
     VERSION_HINT,

@@ -48,7 +48,6 @@ from ags1.iceberg.metadata.metadata_document import (
     current_of,
     locations_of,
     properties_of,
-    text_hash,
 )
 
 _HASH = "metadata_hash"
@@ -87,7 +86,7 @@ class HiveTable(PointerTable):
         if metadata_hash is not None:
             check_hash(metadata_hash)
             # The hash of the file, or of the text that Java would make of another writer's file.
-            hashes = (text_hash(state.document.text), javas_hash(fields))
+            hashes = (state.document.hash, javas_hash(fields))
             if not any(each is not None and hmac.compare_digest(each, metadata_hash) for each in hashes):
                 raise AuthenticationError(
                     f"{state.metadata_location}: has the hash {hashes[0]}, and the catalog has {metadata_hash} for "

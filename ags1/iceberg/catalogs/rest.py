@@ -13,7 +13,6 @@ What a killed one has added stays until the snapshots without a ref are expired.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -62,28 +61,6 @@ class RestTable(CatalogTable):
         if state.document.fields.get("format-version", 0) >= 3 and not state.document.entries():
             self._try_keys(state)
 
-    def check_key_id(self, before: Mapping[str, Any], fields: Mapping[str, Any], *, is_brief: bool) -> None:
-        """Refuse a server that pins ``encryption.key-id``; see :meth:`CatalogTable.check_key_id`."""
-        old, new = properties_of(before).get(KEY_ID), properties_of(fields).get(KEY_ID)
-        if old == new:
-            return
-        state = self._load()
-        if is_brief:
-            self._change_key_id(state, [_key_id_update(new), _key_id_update(old)])
-            return
-        version = {name: fields[name] for name in ("format-version", "next-row-id") if name in fields}
-        there, back = updates_of(before, fields), updates_of(fields, {**before, **version})
-        if _replaces(there):
-            state = self._try_keys(state)
-        now = self._change_key_id(state, there.all)
-        if now is None:
-            return
-        with contextlib.suppress(ConflictError, RefusedError):
-            # Where this is refused, the table has the master key of its next commit already, which its keys are under.
-            self._send(now, requirements_of(before, before)[:1], back.all)
-        if properties_of(now.document.fields).get(KEY_ID) != new:
-            raise self._pins("it keeps the old value, and says nothing")
-
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Send what differs as updates, with what must not have changed as requirements."""
         before = base.document.fields
@@ -97,11 +74,16 @@ class RestTable(CatalogTable):
             found = self._try_keys(found)
         is_encrypted = any(each["snapshot"].get("key-id") for each in updates.snapshots)
         if is_encrypted and not any(each.get("key-id") for each in found.document.fields.get("snapshots") or ()):
-            return self._committed(self._commit_first(found, requirements, updates), fields)
-        after = self._send(found, requirements, updates.all)
-        if lost := self._lost(self._load() if is_encrypted else after, updates):
+            after, lost = self._commit_first(found, requirements, updates), ""
+        else:
+            after = self._send(found, requirements, updates.all)
+            lost = self._lost(self._load() if is_encrypted else after, updates)
+        error = self._loses(lost) if lost else None
+        if properties_of(after.document.fields).get(KEY_ID) != properties_of(fields).get(KEY_ID):
+            error = self._pins("the server keeps the old value")
+        if error is not None:
             # What was written must stay: the table names it.
-            raise OSError(f"{self._loses(lost)}. This commit is made nevertheless: go back to the snapshot before it")
+            raise OSError(f"{error}. This commit is made nevertheless: go back to the snapshot before it")
         return self._committed(after, fields)
 
     def _commit_first(self, found: TableState, requirements: list[Update], updates: Updates) -> TableState:
@@ -245,6 +227,8 @@ class RestTable(CatalogTable):
             if now.metadata_location != found.metadata_location:
                 # Such as a sequence number that another writer has taken.
                 raise self._conflict(found.metadata_location, now.metadata_location) from error
+            if any(KEY_ID in (*each.get("updates", ()), *each.get("removals", ())) for each in updates):
+                raise UnsupportedError(self._pins(str(error))) from error
             raise
         except OSError as error:
             try:
@@ -277,22 +261,11 @@ class RestTable(CatalogTable):
             raise UnsupportedError(self._loses("entries of encryption-keys"))
         return now
 
-    def _change_key_id(self, state: TableState, updates: list[Update]) -> TableState | None:
-        """Send updates of ``encryption.key-id``; return None if another writer was faster."""
-        fields = state.document.fields
-        try:
-            return self._send(state, requirements_of(fields, fields)[:1], updates)
-        except (ConflictError, RefusedError) as error:
-            if self._load().metadata_location != state.metadata_location:
-                # The commit itself will show what the server allows.
-                return None
-            raise self._pins(str(error)) from error
-
-    def _pins(self, said: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"{self.name}: this catalog does not let the table's property {KEY_ID} be changed ({said}). Copy the table "
-            "into a new one, which has its master key from the beginning: `relocate_table(table, NEW_LOCATION, "
-            "catalog, NEW_NAME, key_id=...)`, or `ags1 iceberg relocate`"
+    def _pins(self, said: str) -> str:
+        return (
+            f"{self.name}: the table's property {KEY_ID} could not be changed ({said}). If the catalog pins this "
+            "property, copy the table into a new one, which has its master key from the beginning: "
+            "`relocate_table(table, NEW_LOCATION, catalog, NEW_NAME, key_id=...)`, or `ags1 iceberg relocate`"
         )
 
     def _loses(self, lost: str) -> str:
@@ -334,12 +307,6 @@ class RestTable(CatalogTable):
 
 def _replaces(updates: Updates) -> bool:
     return any(each["action"] == "add-encryption-key" for each in updates.last)
-
-
-def _key_id_update(value: str | None) -> Update:
-    if value is None:
-        return {"action": "remove-properties", "removals": [KEY_ID]}
-    return {"action": "set-properties", "updates": {KEY_ID: value}}
 
 
 _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snapshot-log")

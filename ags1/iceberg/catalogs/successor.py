@@ -22,8 +22,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ags1.errors import FormatError
-from ags1.iceberg.keys.document import Document
-from ags1.iceberg.metadata.metadata_document import METADATA_SUFFIX, is_compressed, properties_of, text_hash, version_of
+from ags1.iceberg.metadata.metadata_document import (
+    METADATA_SUFFIX,
+    Document,
+    is_compressed,
+    properties_of,
+    text_hash,
+    version_of,
+)
 
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS = 100

@@ -152,8 +152,9 @@ class Conversion:
         self._take_over(view, runs)
         if any(map(is_maintenance, runs)):
             self.report.notes.append(
-                "maintenance of the table is under way, or was killed: it may remove files that are to be moved; then "
-                "run the conversion again"
+                "maintenance of the table is under way, or was killed. While it runs, it may remove files that are to "
+                "be moved: then run the conversion again. A killed one may have left files, also plaintext, that the "
+                "table no longer names: `ags1 iceberg clean` removes them"
             )
         entries = list({each.path: each for each in contents.entries()}.values())
         todo = [each for each in entries if not self._is_done(each)]
@@ -454,27 +455,12 @@ class Conversion:
         view = self.look()
         self.plan(view)
         self.refuse()
-        if self.change.key_id not in (None, view.metadata.key_id) and not self.table.has_metadata_files:
-            # Not for a decryption: an encrypted table without a master key could not be read for a moment.
-            before = view.metadata.fields
-            self.table.check_key_id(before, self._with_key_id(before), is_brief=False)
         self.move(view)
         state = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
         if state is not None:
             self.prove(state, self.table)
         self.forget()
         return self.finished(state)
-
-    def _with_key_id(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the table's metadata under the new master key, with the snapshots that it has."""
-        metadata = TableMetadata(fields)
-        old, new = metadata.key_id, self.change.key_id
-        self.change.apply(metadata)
-        if old is not None and new is not None and old != new:
-            metadata.fields["encryption-keys"] = (
-                EncryptionKeys.from_table_metadata(fields).rewrap(self.kms, new).to_list()
-            )
-        return metadata.fields
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
         self.report.attempts += 1

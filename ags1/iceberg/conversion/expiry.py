@@ -13,21 +13,32 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlparse
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.conversion.journal import DIRECTORY, KIND, is_maintenance, moved, planned, remove_run
-from ags1.iceberg.conversion.removed_snapshots import RemovedSnapshots, files_of, removed_snapshots
+from ags1.iceberg.conversion.journal import (
+    DIRECTORY,
+    EXPIRY,
+    KIND,
+    MAINTENANCE,
+    Journal,
+    announce_maintenance,
+    claimed_kind,
+    moved,
+    planned,
+    remove_run,
+)
 from ags1.iceberg.conversion.reports import CleanReport, ExpiryReport
 from ags1.iceberg.files.file_io import SnapshotFiles, client_of
-from ags1.iceberg.keys.document import MAX_DOCUMENT
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.keys.wrapped_key import unwrapping_under
+from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.metadata.locations import refuse_change, rooted
+from ags1.iceberg.metadata.manifests import kind_of
 from ags1.iceberg.metadata.metadata_document import (
+    MAX_DOCUMENT,
     VERSION_HINT,
     claims_encryption,
     directories_of,
@@ -57,8 +68,6 @@ _OLD = datetime.timedelta(days=3)
 _DAY = 24 * 3600 * 1_000_000_000
 _NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR)
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
-# What names a file is removed after it, so that the next run finds what a killed one has left.
-_REMOVED_LAST = {"manifest": 1, "manifest list": 2}
 
 
 DROP, KEEP = "drop", "keep"
@@ -75,8 +84,7 @@ def expire_snapshots(
 ) -> ExpiryReport:
     """Remove all snapshots that no branch or tag has, the files that only they need, and their key entries.
 
-    A run that was killed behind its commit leaves files of snapshots that the table no longer has. The next run removes
-    them too, as far as the metadata log still has these snapshots.
+    A run that is killed after its commit leaves files that the table no longer names: :func:`clean` removes them.
 
     Every branch keeps its newest snapshot: time travel to snapshots older than `older_than` ends. Table properties that
     keep snapshots for some time are ignored. Snapshots that were staged to be published later (``wap.id``) are removed
@@ -113,9 +121,10 @@ def expire_snapshots(
     opened, client = parts_of(table, kms)
     report = ExpiryReport(opened.name, dry_run=dry_run)
     files: dict[str, str] = {}
-    removed: dict[int, list[Location]] = {}
+    removed: list[Location] = []
+    runs: list[Location] = []
 
-    def attempt(state: TableState, metadata: TableMetadata, _files: TableFiles) -> bool:
+    def attempt(state: TableState, metadata: TableMetadata, names: TableFiles) -> bool:
         files.clear()
         opened.check_newest(state)
         refuse_shared_files(metadata, opened.name)
@@ -129,18 +138,14 @@ def expire_snapshots(
         kept = [each for each in metadata.snapshots if each["snapshot-id"] in current]
         places, identity, own = opened.places(state), _Identities(), _Own(metadata, opened.place)
         # The kept snapshots are read first: if one of their manifests cannot be read, nothing is removed.
-        needed = {identity(opened.place(path)) for path, _ in files_of(source, kept)}
-        going = dict(files_of(source, old))
+        needed = {identity(opened.place(path)) for path, _ in _files_of(source, kept)}
+        going = dict(_files_of(source, old))
         # A file that is deleted in all kept snapshots is not read, and no snapshot will name it again.
-        gone = {path: kind for path, kind in files_of(source, kept, deleted=True) if path not in going}
+        gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
         for path in (*going, *gone, *metadata.statistics):
             places.check(path)
         there = in_parallel(lambda path: _seen(own(path)), gone, SMALL_FILES_AT_ONCE)
         going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
-        left = removed_snapshots(opened, client, state, limit, lambda path: _seen(own(path)) is not None)
-        report.removed_before, report.unread = left.snapshots, left.unread
-        report.unread_metadata = left.unread_metadata
-        going |= left.files
         staged, named = metadata.staged, metadata.statistics
         report.staged = {number: staged[number] for number in report.snapshots if number in staged}
         metadata.remove_snapshots({each["snapshot-id"] for each in old})
@@ -150,35 +155,43 @@ def expire_snapshots(
         needed.add(identity(opened.place(state.metadata_location)))
         going |= dict.fromkeys(named, "statistics")
         files.update((path, kind) for path, kind in going.items() if identity(opened.place(path)) not in needed)
-        removed.clear()
-        for path in sorted(files):
-            removed.setdefault(_REMOVED_LAST.get(files[path], 0), []).append(own(path))
+        removed[:] = map(own, sorted(files))
         _refuse_local_files(state.metadata_location, files, opened.place)
         keys = EncryptionKeys.from_table_metadata(metadata.fields)
         pruned = keys.prune(metadata.fields)
         report.key_entries = len(keys) - len(pruned)
         if len(keys):
             metadata.fields["encryption-keys"] = pruned.to_list()
-        return bool(old or report.key_entries or dropped) and not dry_run
+        if dry_run or not (old or report.key_entries or dropped):
+            return False
+        runs.append(_announced(metadata, client, names, own, files))
+        return True
 
     new = commit(opened, opened.place, attempt, retries=PATIENT)
     report.metadata_hash = None if new is None else new.file_hash
     report.paths, report.files = sorted(files), dict(Counter(files.values()))
     if not dry_run:
-        for _, some in sorted(removed.items()):
-            _remove(some, f"{opened.name}: the snapshots are expired")
+        _remove(removed, f"{opened.name}: the snapshots are expired")
+        for run in runs:
+            with contextlib.suppress(OSError):
+                remove_run(run)
     return report
 
 
-def left_behind(table: CatalogTable) -> RemovedSnapshots:
-    """Return what the table no longer names, and killed runs have left; no manifest list is opened."""
-    state = table.load()
-    metadata = TableMetadata(state.document.fields)
-    if not metadata.removes_files:
-        # They may be there for others.
-        return RemovedSnapshots()
-    own = _Own(metadata, table.place)
-    return removed_snapshots(table, None, state, math.inf, lambda path: _seen(own(path)) is not None)
+def _announced(metadata: TableMetadata, kms: Any, names: TableFiles, own: _Own, files: Iterable[str]) -> Location:
+    """Tell `clean` and conversions of an expiry, before its commit; return what :func:`remove_run` ends.
+
+    Of files that are not below the table's location, where `clean` lists them, it gets the names.
+    """
+    uuid = str(metadata.fields.get("table-uuid"))
+    elsewhere = [path for path in files if not path.startswith(f"{metadata.location}/")]
+    if metadata.key_id is None or not elsewhere or _lists_all(metadata, names):
+        return announce_maintenance(own.journals, uuid)
+    journal = Journal.create(own.journals, uuid, WrappedKey(metadata.key_id).another(kms), EXPIRY)
+    seal = journal.open(kms)
+    journal.begin(seal, {})
+    journal.plan(seal, elsewhere)
+    return journal.directory
 
 
 def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
@@ -261,10 +274,10 @@ def clean(table: Any, *, kms: Any = None, older_than: datetime.timedelta = _OLD,
             began = min(began, run.begun)
             continue
         given_up.append(run)
-        if not is_maintenance(run):
-            report.given_up += 1
-            elsewhere += _elsewhere(run, client, metadata, names, own, report)
-    elsewhere += _removed_elsewhere(opened, client, state, own, identity, report)
+        kind = claimed_kind(run)
+        report.given_up += kind == KIND
+        if kind != MAINTENANCE:
+            elsewhere += _elsewhere(run, kind, client, metadata, names, own, report)
     outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
     outside = {name: each for name, each in outside.items() if name not in listed}
     listed |= outside
@@ -303,26 +316,31 @@ def journals_of(table: CatalogTable, state: TableState) -> Location:
     return _Own(TableMetadata(state.document.fields), table.place).journals
 
 
+def _lists_all(metadata: TableMetadata, names: TableFiles) -> bool:
+    """Whether all new files of a table are below its location."""
+    return names.new_data_path("").startswith(f"{metadata.location}/")
+
+
 def _elsewhere(
-    run: FoundRun, kms: Any, metadata: TableMetadata, names: TableFiles, own: _Own, report: CleanReport
+    run: FoundRun, kind: str, kms: Any, metadata: TableMetadata, names: TableFiles, own: _Own, report: CleanReport
 ) -> Iterable[str]:
     """Files of a killed run where this table writes, if that is not below its location, where all files are listed.
 
     Others may have files there. So the run must be authentic, under the master key of the table.
     """
-    directory = names.new_data_path("").rpartition("/")[0]
-    if directory.startswith(f"{metadata.location}/"):
+    if _lists_all(metadata, names):
         return
+    directory = names.new_data_path("").rpartition("/")[0]
 
     def refused(name: str, error: Exception) -> None:
-        report.notes.append(f"{name}: this work of a killed conversion is not believed: {error}")
+        report.notes.append(f"{name}: this work of a killed run is not believed: {error}")
 
     if metadata.key_id is None:
         refused(run.run, UnsupportedError("the table has no master key, so nobody vouches for what it says"))
         return
     unwrap = unwrapping_under(metadata.key_id, kms)
     targets: dict[str, None] = {}
-    for each in opened_runs([run], KIND, str(metadata.fields.get("table-uuid")), unwrap, refused):
+    for each in opened_runs([run], kind, str(metadata.fields.get("table-uuid")), unwrap, refused):
         targets |= dict.fromkeys([*planned(each, refused), *(result.target for result in moved(each, refused))])
     inside = [each for each in targets if each.startswith(f"{directory}/") and ".." not in each.split("/")]
     yield from inside
@@ -335,21 +353,30 @@ def _elsewhere(
                     yield f"{place}/{name}"
 
 
-def _removed_elsewhere(
-    table: CatalogTable, kms: Any, state: TableState, own: _Own, identity: _Identities, report: CleanReport
-) -> Iterable[str]:
-    """Files outside of the table's location that only snapshots name which the table no longer has."""
-    inside = f"{identity(own.table)}/"
-    roots = table.places(state).roots
-    if all(f"{identity(table.place(each))}/".startswith(inside) for each in roots):
-        return
-    left = removed_snapshots(table, kms, state, math.inf, lambda path: _seen(own(path)) is not None)
-    report.notes += [
-        f"snapshot {number}, which the table no longer has: what it names outside of the table's location stays, "
-        f"because it is not known: {error}"
-        for number, error in left.unread.items()
-    ]
-    yield from left.files
+def _files_of(
+    source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted."""
+    listed: dict[str, dict[str, Any]] = {}
+    # A snapshot of format version 1 may name its manifests itself.
+    inline = (path for each in snapshots if "manifest-list" not in each for path in each.get("manifests") or ())
+    listed |= {path: {"manifest_path": path} for path in inline}
+    snapshots = [each for each in snapshots if "manifest-list" in each]
+    for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, SMALL_FILES_AT_ONCE), strict=True):
+        if not deleted:
+            yield snapshot["manifest-list"], "manifest list"
+        for each in found:
+            listed[each["manifest_path"]] = each
+
+    def named(each: dict[str, Any]) -> list[tuple[str, str]]:
+        # Of an entry, nothing else is kept.
+        entries = source.entries(each, metrics=False)
+        return [(entry.path, kind_of(entry.file)) for entry in entries if entry.is_live != deleted]
+
+    for path, found_in in zip(listed, in_parallel(named, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
+        if not deleted:
+            yield path, "manifest"
+        yield from found_in
 
 
 def _refuse_other_places(
@@ -420,7 +447,7 @@ def _named_now(table: CatalogTable, kms: Any) -> list[str]:
         metadata = TableMetadata(state.document.fields)
         log = (each["metadata-file"] for each in metadata.fields.get("metadata-log") or ())
         try:
-            files = files_of(SnapshotFiles.of(state, kms, table), metadata.snapshots)
+            files = _files_of(SnapshotFiles.of(state, kms, table), metadata.snapshots)
             return [state.metadata_location, *log, *metadata.statistics, *(path for path, _ in files)]
         except FileNotFoundError:
             if not has_moved(table, state.metadata_location):

@@ -26,7 +26,7 @@ from ags1.work.records import FoundRun, OpenedRun, Refused, RunName, RunRecords,
 DIRECTORY = "ags1-conversion"
 """Below the table's metadata directory."""
 
-KIND, _MAINTENANCE = "table conversion", "table maintenance"
+KIND, MAINTENANCE, EXPIRY = "table conversion", "table maintenance", "table expiry"
 _RUN, _MAX_RUN = "run.json", 1 << 20
 _MOVED, _PLANNED = "files-", "planned-"
 _FILES_AT_ONCE, _NAMES_AT_ONCE = 16, 100_000
@@ -66,9 +66,9 @@ class Journal:
     key: WrappedKey
 
     @classmethod
-    def create(cls, journals: Location, table: str, key: WrappedKey) -> Journal:
+    def create(cls, journals: Location, table: str, key: WrappedKey, kind: str = KIND) -> Journal:
         """A journal under a new name; `table` is the UUID of the table. Nothing is written."""
-        name = RunName(KIND, table, str(uuid.uuid4()))
+        name = RunName(kind, table, str(uuid.uuid4()))
         return cls(journals.join(name.run), name, key)
 
     def open(self, kms: Any) -> RunSeal:
@@ -124,18 +124,24 @@ def announce_maintenance(journals: Location, table: str) -> Location:
     place = run.join(_RUN)
     make_parent(place)
     with open_output(place) as output:
-        output.write(json.dumps({"kind": _MAINTENANCE, "owner": table}).encode("ascii"))
+        output.write(json.dumps({"kind": MAINTENANCE, "owner": table}).encode("ascii"))
         output.commit(durable=False)
     return run
 
 
-def is_maintenance(found: FoundRun) -> bool:
-    """Whether a run says that it is maintenance."""
+def claimed_kind(found: FoundRun) -> str:
+    """The kind that a run claims; nobody vouches for it."""
     try:
         fields = json.loads(bytes(read_whole(found.directory.join(_RUN), _MAX_RUN)))
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(fields, dict) and fields.get("kind") == _MAINTENANCE
+        return KIND
+    kind = fields.get("kind") if isinstance(fields, dict) else None
+    return kind if kind in (MAINTENANCE, EXPIRY) else KIND
+
+
+def is_maintenance(found: FoundRun) -> bool:
+    """Whether a run says that it is maintenance, of which an expiry is a part."""
+    return claimed_kind(found) != KIND
 
 
 def remove_run(directory: Location) -> None:

@@ -21,7 +21,7 @@ from ags1.errors import FormatError, UnsupportedError
 from ags1.iceberg.conversion.changes import ConversionGoal
 from ags1.iceberg.conversion.work import FileResult, key_of
 from ags1.iceberg.deletes import DeleteIndex, DeletionVector, FileScope
-from ags1.iceberg.files.file_io import SnapshotFiles
+from ags1.iceberg.files.file_io import SnapshotFiles, naming
 from ags1.iceberg.metadata.manifests import (
     DATA,
     DELETES,
@@ -32,7 +32,6 @@ from ags1.iceberg.metadata.manifests import (
     ManifestEntry,
     kind_of,
 )
-from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.writing.commit import TableFiles, vector_files
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata

@@ -11,30 +11,28 @@ is current. A refusal of the KMS proves nothing: the key may be enabled again, o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ags1.errors import AuthenticationError, KeyAccessError, UnsupportedError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.catalogs.file import as_the_table_spells_it
 from ags1.iceberg.conversion.journal import DIRECTORY, KIND, below_metadata
-from ags1.iceberg.conversion.removed_snapshots import logged, older_documents
 from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
-from ags1.iceberg.keys.document import Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.keys.entries import EncryptedKey
-from ags1.iceberg.keys.key_hierarchy import kept_kek
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.iceberg.metadata.metadata_document import is_metadata_file, metadata_document
+from ags1.iceberg.metadata.key_entries import EncryptedKey, kept_kek
+from ags1.iceberg.metadata.metadata_document import MAX_DOCUMENT, Document, is_metadata_file, metadata_document
 from ags1.iceberg.walk.table_audit import audit
-from ags1.iceberg.walk.table_walk import PLAINTEXT, TableWalk, walk
+from ags1.iceberg.walk.table_walk import FAULTS, PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import Key
-from ags1.storage import list_names
+from ags1.storage import SMALL_FILES_AT_ONCE, list_names, read_whole
 from ags1.support.arguments import spelled
+from ags1.support.parallel import in_parallel
 from ags1.support.reports import FindingsReport, Report
 from ags1.support.words import counted, printable
 from ags1.work.records import found_runs, opened_runs
@@ -113,9 +111,8 @@ class OldKeyReport(Report):
             )
         if self.removed:
             lines.append(
-                f"old keys open {counted(len(self.removed), 'snapshot')} that the table no longer has: "
-                f"{spelled('expire_snapshots')} removes what a killed run has left of them, and `ags1 iceberg clean` "
-                "the rest"
+                f"old keys open {counted(len(self.removed), 'snapshot')} that the table no longer has, and whose files "
+                "a killed run has left: `ags1 iceberg clean` removes them"
             )
         if self.journals:
             journals = counted(len(self.journals), "journal of a killed conversion", "journals of killed conversions")
@@ -162,6 +159,43 @@ def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
     return _Search(table, kms).report
 
 
+def _older_documents(
+    table: CatalogTable, state: TableState, paths: Iterable[str]
+) -> Iterator[tuple[str, Document | Exception]]:
+    """Return metadata files of a table with their locations, or why they cannot be read.
+
+    Those that are missing, and those of another table, are left out.
+    """
+    places, own = table.places(state), state.document.fields.get("table-uuid")
+
+    def read(path: str) -> Document | Exception | None:
+        try:
+            places.check(path)
+            found = metadata_document(path, bytes(read_whole(table.place(path), MAX_DOCUMENT)))
+            if found.fields.get("table-uuid") != own:
+                return None
+            # One that somebody has planted must not end the search.
+            EncryptionKeys(found.entries())
+            found.snapshots()
+            if not all(isinstance(each.get("manifest-list", ""), str) for each in found.fields.get("snapshots") or ()):
+                raise FormatError("the path of a manifest list is no text")
+            return found
+        except FileNotFoundError:
+            return None
+        except FAULTS as error:
+            return error
+
+    paths = [each for each in paths if each != state.metadata_location]
+    for path, each in zip(paths, in_parallel(read, paths, SMALL_FILES_AT_ONCE), strict=True):
+        if each is not None:
+            yield path, each
+
+
+def _logged(fields: Mapping[str, Any]) -> list[str]:
+    """Return the locations of the older metadata files that the log of a table names, the newest one first."""
+    return [each["metadata-file"] for each in reversed(fields.get("metadata-log") or ())]
+
+
 class _Only:
     """A KMS of some master keys alone."""
 
@@ -193,7 +227,7 @@ class _Search:
 
     def _older(self) -> dict[str, Document]:
         """The other metadata files of the table."""
-        paths = dict.fromkeys(logged(self._fields))
+        paths = dict.fromkeys(_logged(self._fields))
         # As the log spells it: each file once.
         current = as_the_table_spells_it(self._state.metadata_location, self._fields)
         directory = current.rpartition("/")[0]
@@ -211,7 +245,7 @@ class _Search:
         paths |= dict.fromkeys(f"{directory}/{name}" for name in names if is_metadata_file(name))
         paths.pop(current, None)
         found = {}
-        for path, each in older_documents(self._table, self._state, paths):
+        for path, each in _older_documents(self._table, self._state, paths):
             if isinstance(each, Exception):
                 self.report.unread.append(path)
             else:

@@ -15,7 +15,6 @@ from ags1.iceberg.conversion.expiry import (
     DROP,
     expire_snapshots,
     keeps_statistics,
-    left_behind,
     parts_of,
     refuse_shared_files,
     remove_statistics,
@@ -111,7 +110,6 @@ def encrypt_table(
     state = _loaded(opened, expire="expire" in wanted)
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
-    _check_key_id(opened, state, change)
     if "convert" in wanted:
         report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
@@ -151,7 +149,6 @@ def decrypt_table(
     opened, client = parts_of(table, kms)
     state = _loaded(opened, expire=expire)
     change = _decryption(state, opened.name)
-    _check_key_id(opened, state, change)
     report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
@@ -212,7 +209,6 @@ def rekey_table(
     change = ConversionGoal(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
     )
-    _check_key_id(opened, state, change)
     if data_keys:
         report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
@@ -291,7 +287,6 @@ def plan_conversion(
         _new_table(conversion, catalog, identifier)
     plan = conversion.plan(conversion.look(state))
     if target_location is None:
-        plan.removed_before = left_behind(opened).snapshots
         before, after = TableMetadata(state.document.fields), TableMetadata(state.document.fields)
         change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
@@ -299,8 +294,6 @@ def plan_conversion(
         _loaded(opened, expire=expire)
         if change.key_id is not None and target_location is None:
             opened.check_can_encrypt()
-        if target_location is None:
-            _check_key_id(opened, state, change)
     except UnsupportedError as error:
         plan.problems.append(str(error))
     return plan
@@ -455,13 +448,6 @@ def _refuse_other_key(state: TableState, key_id: str) -> None:
         )
 
 
-def _check_key_id(table: CatalogTable, state: TableState, change: ConversionGoal) -> None:
-    """Refuse a catalog that pins the master key. The table stays as it is, also its format version."""
-    metadata = TableMetadata(state.document.fields)
-    change.apply(metadata)
-    table.check_key_id(state.document.fields, metadata.fields, is_brief=True)
-
-
 def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> ConversionReport:
     """Change the metadata, and wrap its key encryption keys again, without touching a data file."""
     conversion = Conversion(table, kms, change)
@@ -482,14 +468,10 @@ def _changed_metadata(table: CatalogTable, kms: Any, change: ConversionGoal) -> 
 def _finished(
     report: ConversionReport, table: CatalogTable, kms: Any, statistics: str, *, converted: bool, expire: bool
 ) -> ConversionReport:
-    """Remove what the commit has dropped, and what runs that were killed behind theirs have left; or tell of it."""
-    left = left_behind(table)
+    """Remove what the commit has dropped, and expire old snapshots, if that is wanted."""
     if converted and statistics == DROP:
-        # The metadata before the commit is in the log, and had those of this run.
-        report.dropped_statistics = [*dict.fromkeys((*report.dropped_statistics, *left.files))]
         remove_statistics(table, kms, report.dropped_statistics)
     if not expire:
-        report.removed_before = left.snapshots
         return report
     report.expired = expire_snapshots(table, kms=kms, statistics=statistics)
     state = table.load()

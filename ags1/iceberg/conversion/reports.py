@@ -48,15 +48,9 @@ class _Conversion(Report):
     table: str
     key_id: str | None
     plaintext: list[int] = field(default_factory=list)
-    removed_before: list[int] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     dropped_statistics: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def maybe_plaintext(self) -> int:
-        """Number of old snapshots that may have plaintext files."""
-        return len(self.plaintext) + len(self.removed_before)
 
     def _title(self) -> str:
         return f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")
@@ -86,8 +80,6 @@ class ConversionPlan(_Conversion):
         Old snapshots that stay, with all their files, until they are expired.
     plaintext : list of int
         Those of `snapshots` that may have plaintext files.
-    removed_before : list of int
-        Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
         Statistics files of these snapshots that stay with them.
     dropped_statistics : list of str
@@ -126,17 +118,12 @@ class ConversionPlan(_Conversion):
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         moves = self.change == "relocate" or any(self.files.values()) or self.finished or self.refs
-        return not (moves or self.settings or self.dropped_statistics or (self.expires and self.old_snapshots))
+        return not (moves or self.settings or self.dropped_statistics or (self.expires and self.snapshots))
 
     @property
     def ok(self) -> bool:
         """Whether nothing prevents the conversion."""
         return not self.problems
-
-    @property
-    def old_snapshots(self) -> int:
-        """Number of old snapshots of which there are files."""
-        return len(self.snapshots) + len(self.removed_before)
 
     def _text(self) -> str:
         lines = [self._title()]
@@ -169,18 +156,18 @@ class ConversionPlan(_Conversion):
         return "\n".join(lines + _lines("problem", self.problems))
 
     def _left(self) -> list[str]:
-        if not self.old_snapshots or self.change == "relocate":
+        if not self.snapshots or self.change == "relocate":
             return []
         held = {"encrypt": "in plaintext", "rekey": "under the old keys", "decrypt": "encrypted"}[self.change]
         if self.expires:
-            lines = [f"{_old_snapshots(self.old_snapshots)} are expired at the end"]
+            lines = [f"{_old_snapshots(len(self.snapshots))} are expired at the end"]
             lines += _staged(self.staged, "goes with them: publish it before")
         else:
-            count = self.maybe_plaintext if self.change == "encrypt" else self.old_snapshots
+            count = len(self.plaintext if self.change == "encrypt" else self.snapshots)
             lines = [f"{_old_snapshots(count)} stay {held} until they are expired"] if count else []
             lines += _lines("statistics file that stays until then", self.statistics)
             lines += _staged(self.staged, "stays as it is: publish it before you expire snapshots")
-        if self.change == "rekey" or (self.change == "encrypt" and self.maybe_plaintext):
+        if self.change == "rekey" or (self.change == "encrypt" and self.plaintext):
             lines.append(
                 "traces that stay after that: old metadata files, which hold summaries and no rows, and in a bucket "
                 "with versioning the deleted objects"
@@ -206,13 +193,6 @@ class ExpiryReport(Report):
         Those of `snapshots` that waited to be published, and the ``wap.id`` of each.
     kept_statistics : list of str
         Statistics files that stay. They are not encrypted.
-    removed_before : list of int
-        Snapshots that the table had lost before, of which a killed run has left files. `files` and `paths` have these.
-    unread : dict of int to str
-        Such snapshots whose files could not be found, and why. :func:`clean` removes them.
-    unread_metadata : list of str
-        Older metadata files that could not be read, in which such snapshots may be, and statistics files that may be
-        there.
     metadata_hash : str or None
         Hash of the new metadata file; None if none was written.
     dry_run : bool
@@ -226,16 +206,8 @@ class ExpiryReport(Report):
     key_entries: int = 0
     staged: dict[int, str] = field(default_factory=dict)
     kept_statistics: list[str] = field(default_factory=list)
-    removed_before: list[int] = field(default_factory=list)
-    unread: dict[int, str] = field(default_factory=dict)
-    unread_metadata: list[str] = field(default_factory=list)
     metadata_hash: str | None = None
     dry_run: bool = False
-
-    @property
-    def ok(self) -> bool:
-        """Whether the files of all snapshots that the table has lost were found."""
-        return not self.unread
 
     @property
     def is_empty(self) -> bool:
@@ -245,25 +217,12 @@ class ExpiryReport(Report):
     def _text(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
         lines = [f"{self.table}: {counted(len(self.snapshots), 'snapshot')} {what}"]
-        if self.removed_before:
-            lines.append(
-                f"files of {counted(len(self.removed_before), 'snapshot')} {what} that an earlier run has left"
-            )
         lines += [f"{kind}: {counted(count, 'file')} {what}" for kind, count in self.files.items()]
         gone = "would be removed" if self.dry_run else "was removed"
         lines += _staged(self.staged, f"{gone}: publish_changes cannot find it then")
         lines += _lines(_KEPT, self.kept_statistics)
         if self.key_entries:
             lines.append(f"{counted(self.key_entries, 'key entry', 'key entries')} {what}")
-        lines += _lines(
-            "NOT removed",
-            [
-                f"files of snapshot {number}, which the table no longer has: {error}. `ags1 iceberg clean` removes "
-                "those below the table's location"
-                for number, error in self.unread.items()
-            ],
-        )
-        lines += _lines("NOT read, so that what a killed run has left may stay", self.unread_metadata)
         return "\n".join(lines)
 
 
@@ -289,8 +248,6 @@ class ConversionReport(_Conversion):
         Old snapshots that still exist.
     plaintext : list of int
         Those of `remaining` that may have plaintext files.
-    removed_before : list of int
-        Further ones that the table has lost, of which a killed run has left files.
     statistics : list of str
         Statistics files that the table names. They are not encrypted.
     dropped_statistics : list of str
@@ -316,14 +273,8 @@ class ConversionReport(_Conversion):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was left, see :attr:`ExpiryReport.ok`, and old keys open nothing of the branches and tags."""
-        still = self.old_keys is not None and bool(self.old_keys.refs or self.old_keys.files)
-        return not still and (self.expired is None or self.expired.ok)
-
-    @property
-    def old_snapshots(self) -> int:
-        """Number of old snapshots of which there are files."""
-        return len(self.remaining) + len(self.removed_before)
+        """Whether old keys open nothing of the branches and tags."""
+        return self.old_keys is None or not (self.old_keys.refs or self.old_keys.files)
 
     def _text(self) -> str:
         lines = [self._title()]
@@ -334,7 +285,7 @@ class ConversionReport(_Conversion):
             lines.append(f"{printable(ref)}: snapshot {snapshot}")
         if self.expired is not None:
             lines.append(str(self.expired))
-        if self.maybe_plaintext if self.change == "encrypt" else self.old_snapshots:
+        if self.plaintext if self.change == "encrypt" else self.remaining:
             lines.append(self._left())
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
@@ -344,11 +295,11 @@ class ConversionReport(_Conversion):
         return "\n".join(lines)
 
     def _left(self) -> str:
-        old = _old_snapshots(self.old_snapshots)
+        old = _old_snapshots(len(self.remaining))
         if self.change == "rekey":
             return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
         if self.change == "encrypt":
-            old = _old_snapshots(self.maybe_plaintext)
+            old = _old_snapshots(len(self.plaintext))
             return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
         return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}"
 
@@ -369,7 +320,7 @@ class CleanReport(Report):
     dry_run : bool
         Nothing was removed.
     notes : list of str
-        Killed conversions whose records are not believed: files of theirs outside of the table's location stay.
+        Killed runs whose records are not believed: files of theirs outside of the table's location stay.
     """
 
     table: str

@@ -23,9 +23,8 @@ from typing import Any
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
 from ags1.errors import FormatError, TruncatedError, without_secrets
-from ags1.iceberg.files.file_io import stored_source
+from ags1.iceberg.files.file_io import naming, stored_source
 from ags1.iceberg.metadata.locations import location_of, moved
-from ags1.iceberg.metadata.naming import naming
 from ags1.keys import KeyMetadata
 from ags1.parquet import DecryptionConfig, EncryptionConfig, decrypt_file, encrypt_file, rekey_file
 from ags1.parquet.native.thrift import Struct

@@ -18,6 +18,7 @@ Plaintext keys from the files below stay with the object. Source: Iceberg table 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import warnings
@@ -30,14 +31,15 @@ from ags1 import layout
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, TruncatedError, without_secrets
 from ags1.expected import NOTHING, Expected
 from ags1.iceberg.catalogs import CatalogTable, TableState
-from ags1.iceberg.keys.document import MAX_DOCUMENT, Document
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.keys.entries import shown
-from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION, TableLocations, location_of, moved
+from ags1.iceberg.metadata.key_entries import shown
+from ags1.iceberg.metadata.locations import TableLocations, location_of, moved
 from ags1.iceberg.metadata.manifests import (
     Manifest,
     ManifestEntry,
+    check_list,
     kind_of,
+    list_header,
     read_entries,
     read_list,
     read_manifest,
@@ -45,16 +47,15 @@ from ags1.iceberg.metadata.manifests import (
 )
 from ags1.iceberg.metadata.metadata_document import (
     KEY_ID,
+    MAX_DOCUMENT,
     METADATA_SUFFIX,
+    Document,
     check_expected,
-    check_list,
-    claims_encryption,
     is_compressed,
-    list_header,
     metadata_document,
     properties_of,
+    refuse_own_rules,
 )
-from ags1.iceberg.metadata.naming import naming
 from ags1.keys import KeyMetadata
 from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
 from ags1.streams.stream import Reader
@@ -63,7 +64,6 @@ from ags1.support.forks import ForkSafeLock
 from ags1.support.recently_used import RecentlyUsed
 
 _KEPT_TABLES = 256
-_OURS = "ags1.iceberg.EncryptedFileIO"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -113,7 +113,7 @@ class _Table:
 
     def __init__(self, document: Document) -> None:
         self.keys = EncryptionKeys(document.entries())
-        _refuse_own_rules(document.fields)
+        refuse_own_rules(document.fields)
         # Snapshot id, key id and sequence number of those that have a list.
         self.manifest_lists: dict[str, list[tuple[int, str | None, Any]]] = {}
         key_ids = document.snapshots().key_ids
@@ -122,19 +122,6 @@ class _Table:
             if isinstance(path, str):
                 known = (number, key_ids[number], snapshot.get("sequence-number"))
                 self.manifest_lists.setdefault(path, []).append(known)
-
-
-def _refuse_own_rules(fields: Mapping[str, Any]) -> None:
-    """PyIceberg lets a table's properties replace the catalog's, and nothing protects those of the table."""
-    properties = properties_of(fields)
-    ours = [name for name in properties if name.startswith("ags1.")]
-    if claims_encryption(fields) and properties.get(IO_IMPLEMENTATION, _OURS) != _OURS:
-        ours.append(IO_IMPLEMENTATION)
-    if ours:
-        raise FormatError(
-            f"the table's own properties set {', '.join(map(shown, ours))}: how a table is read is not for the "
-            "table to say; remove them there, and give them to the catalog or to open_table()"
-        )
 
 
 _tables = RecentlyUsed(_KEPT_TABLES)
@@ -302,7 +289,8 @@ class EncryptedFileIO(FileIO):
         self.kms = client_of(properties.get(KMS)) if kms is None else kms
         self.keys = TableFileKeys(self.kms, self.expected)
         self.locations = TableLocations(self.expected.allowed_locations, self.expected.moved_from)
-        self._loaded: dict[str, Document] = {}
+        # Metadata that a catalog has read.
+        self.loaded: dict[str, Document] = {}
         self._encrypted = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -334,11 +322,6 @@ class EncryptedFileIO(FileIO):
         """The same as a source; with `ends`, as :func:`ags1.storage.open_source`."""
         return stored_source(self.place(location), expected, ends=ends)
 
-    def hold_metadata(self, location: str, document: Document, directories: Iterable[str] = ()) -> None:
-        """Use metadata that a catalog has loaded, instead of reading the file; it names directories for the files."""
-        self._loaded[location] = document
-        self.locations.add(location, directories)
-
     def read_metadata(self, location: str) -> Document:
         """Read the metadata file of a table, and learn its keys.
 
@@ -349,9 +332,9 @@ class EncryptedFileIO(FileIO):
         FormatError
             It is not the metadata of a table, or its properties set how tables are read.
         """
-        self.locations.add(location)
-        document = self._loaded.get(location)
+        document = self.loaded.get(location)
         if document is None:
+            self.locations.add(location)
             try:
                 with self.stored(location, SMALL) as file:
                     data = file.read(MAX_DOCUMENT + 1)
@@ -362,8 +345,8 @@ class EncryptedFileIO(FileIO):
                 raise IsADirectoryError(error.errno, text, location) from None
             document = metadata_document(location, data)
         check_expected(self.expected, location, document)
-        self.locations.believe(document.fields)
         self._encrypted = bool(properties_of(document.fields).get(KEY_ID))
+        self.locations.believe(document.fields)
         self.keys.learn_metadata(location, document)
         return document
 
@@ -549,6 +532,28 @@ class EncryptedInputFile(InputFile):
         )
 
 
+@contextlib.contextmanager
+def naming(path: str, problem: str = "is not the Avro file that it should be") -> Iterator[None]:
+    """Add the file's name to any error that damaged bytes can cause here, in fastavro, Arrow or PyIceberg.
+
+    Errors of other packages become a FormatError that says `problem`.
+    """
+    try:
+        yield
+    except Ags1Error as error:
+        # Messages about local files have the path without its scheme.
+        if path.rpartition("/")[2] not in str(error):
+            error.args = (without_secrets(f"{path}: {error}"),)
+        raise
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        # Arrow's own errors about bytes are OSError too, without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise FormatError(f"{path}: {problem}: {type(error).__name__}: {error}") from error
+
+
 def stored_source(place: Location, expected: int | None = None, *, ends: bool = False) -> Source:
     """Open a file as it is stored. One of this machine must be regular: opening a pipe would wait for its other end."""
     found = open_regular(place) if place.is_local else open_source(place, expected=expected, ends=ends)
@@ -570,7 +575,8 @@ def file_io_at(state: TableState, properties: Mapping[str, str], kms: Any, expec
     if state.table_key_id is not None:
         expected = replace(expected, table_key_id=state.table_key_id)
     file_io = EncryptedFileIO(properties, kms=kms, expected=expected)
-    file_io.hold_metadata(state.metadata_location, state.document, state.locations)
+    file_io.loaded[state.metadata_location] = state.document
+    file_io.locations.add(state.metadata_location, state.locations)
     return file_io
 
 

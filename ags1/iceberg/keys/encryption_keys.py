@@ -20,9 +20,10 @@ from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, KeyAccessError
-from ags1.iceberg.keys.document import ENCRYPTION_KEYS, Document, Metadata
-from ags1.iceberg.keys.entries import KEY_TIMESTAMP, MAX_TEXT, EncryptedKey, shown
-from ags1.iceberg.keys.key_hierarchy import (
+from ags1.iceberg.metadata.key_entries import (
+    KEY_TIMESTAMP,
+    MAX_TEXT,
+    EncryptedKey,
     MissingKekError,
     check_kms,
     closure,
@@ -34,8 +35,10 @@ from ags1.iceberg.keys.key_hierarchy import (
     open_entry,
     opening,
     seal_entry,
+    shown,
     wrap_kek,
 )
+from ags1.iceberg.metadata.metadata_document import ENCRYPTION_KEYS, Document, Metadata
 from ags1.keys import Key, KeyMetadata
 from ags1.kms.asking import reported
 from ags1.support.forks import ForkSafeLock

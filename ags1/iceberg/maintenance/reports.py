@@ -141,11 +141,6 @@ class MaintenanceReport(Report):
     cleaned: CleanReport | None = None
 
     @property
-    def ok(self) -> bool:
-        """Whether nothing was left; see :attr:`ExpiryReport.ok`."""
-        return self.expired is None or self.expired.ok
-
-    @property
     def is_empty(self) -> bool:
         """Whether no step has anything to do."""
         return all(each.is_empty for each in self._steps())

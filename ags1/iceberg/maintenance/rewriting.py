@@ -24,9 +24,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.utils.bin_packing import ListPacker
 
 from ags1.expected import Expected
-from ags1.iceberg.files.file_io import KMS
+from ags1.iceberg.files.file_io import KMS, naming
 from ags1.iceberg.metadata.manifests import ManifestEntry
-from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan.planning import ScanTask
 from ags1.iceberg.scan.projection import LAST_UPDATED, LINEAGE, ROW_ID
 from ags1.iceberg.writing.commit import TableFiles

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from pyiceberg.types import ListType, MapType, StructType
 
 from ags1.avro import AvroBlock, AvroHeader, PlainContainer, check_schema, plain_blocks, read_header
 from ags1.avro.codecs import largest_plain
-from ags1.errors import FormatError, UnsupportedError
+from ags1.errors import AuthenticationError, FormatError, UnsupportedError
 from ags1.support.avro_encoding import container_start, encoded_block
 
 EXISTING, ADDED, DELETED = 0, 1, 2
@@ -156,6 +156,44 @@ def read_list(data: bytes) -> list[dict[str, Any]]:
             raise FormatError(f"has a manifest with content {record['content']}, which this version does not know")
         found.append(record)
     return found
+
+
+def list_header(data: bytes) -> tuple[int | None, int | None]:
+    """Return the snapshot id and sequence number in a manifest list's header; None for a missing one."""
+    metadata = read_header(io.BytesIO(data)).metadata
+    return _number(metadata, "snapshot-id"), _number(metadata, "sequence-number")
+
+
+def check_list(header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]) -> None:
+    """Refuse a manifest list whose header names a snapshot other than those that the metadata uses it for.
+
+    Raises
+    ------
+    AuthenticationError
+        It is of another snapshot, or its sequence number is another than the metadata's.
+    """
+    own, own_number = header
+    for snapshot_id, number in snapshots:
+        if own is not None and own != snapshot_id:
+            raise AuthenticationError(
+                f"is the manifest list of snapshot {own}, and the metadata has it for snapshot {snapshot_id}: "
+                "somebody exchanged them"
+            )
+        if own_number is not None and number is not None and own_number != number:
+            raise AuthenticationError(
+                f"is a manifest list with the sequence number {own_number}, and the metadata has {number} for "
+                f"snapshot {snapshot_id}: somebody changed it"
+            )
+
+
+def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    try:
+        return int(value.decode("ascii"))
+    except ValueError:
+        raise FormatError(f"the manifest list's header has a {name} that is no number") from None
 
 
 def read_manifest(data: bytes, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:

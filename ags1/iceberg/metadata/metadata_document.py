@@ -1,9 +1,9 @@
 """A table's metadata file: its checks, so that all readers here see the same snapshots, its fields, and its name.
 
-Nothing in the file protects it. Its catalog may keep its hash, and what a manifest list says of its own
-snapshot is authenticated with the list. PyIceberg takes a field under its Python name too, ``manifest_list`` for
-``manifest-list``, which no other reader sees: such a file is refused. Sources: Iceberg table spec, "Table Metadata
-Fields"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``.
+It is a mapping, JSON, or a file. Nothing in it protects it. Its catalog may keep its hash, and what a manifest list
+says of its own snapshot is authenticated with the list. PyIceberg takes a field under its Python name too,
+``manifest_list`` for ``manifest-list``, which no other reader sees: such a file is refused. Sources: Iceberg table
+spec, "Table Metadata Fields" and "Snapshots"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``.
 
     00007-UUID.metadata.json       of a catalog; Hadoop catalogs have v7.metadata.json
     00007-UUID.gz.metadata.json    compressed; others write .gzip.metadata.json
@@ -14,17 +14,241 @@ Fields"; Iceberg Java's HiveTableOperations, for the parameter ``metadata_hash``
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
+import json
+import os
 import re
+import zlib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias
 from urllib.parse import unquote_plus
 
-from ags1.errors import AuthenticationError, FormatError, UnsupportedError
+from ags1.errors import FormatError, KeyAccessError, UnsupportedError
 from ags1.expected import Expected
-from ags1.iceberg.keys.document import Document
-from ags1.iceberg.keys.entries import shown
+from ags1.iceberg.metadata.key_entries import EncryptedKey, entries_from_list, shown
+from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
+
+Metadata: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview | os.PathLike[str]
+
+ENCRYPTION_KEYS = "encryption-keys"
+MAX_DOCUMENT = 1 << 30
+_GZIP_MAGIC = b"\x1f\x8b"
+# Limit of decompression: metadata is ids, paths and repeated names, which gzip reduces to about a tenth.
+_GZIP_FREE, _GZIP_RATIO = 32 << 20, 32
+_BLANK = " \t\r\n"
+
+
+class Document:
+    """The metadata of one table: a mapping, JSON (also compressed by gzip), or the path of a file.
+
+    A str that begins with ``{`` is JSON, any other is a path. A FormatError reports that it is not a JSON object, has a
+    field twice, or is larger than a gibibyte.
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._text: str | None = None
+        if isinstance(metadata, Mapping):
+            self.fields: Mapping[str, Any] = dict(metadata)
+            return
+        if isinstance(metadata, (str, os.PathLike)) and not _looks_like_json(metadata):
+            metadata = _read(metadata)
+        if isinstance(metadata, str):
+            self._text = metadata
+        elif isinstance(metadata, (bytes, bytearray, memoryview)):
+            self._text = _decoded(bytes(metadata))
+        else:
+            raise TypeError(f"metadata must be a mapping, JSON or a path, not {type(metadata).__name__}")
+        if len(self._text) > MAX_DOCUMENT:
+            raise FormatError("table metadata of more than a gibibyte is refused")
+        self.fields = _parsed(self._text)
+
+    def entries(self) -> list[EncryptedKey]:
+        """The entries of ``encryption-keys``; none without such a list."""
+        return entries_from_list(self.fields.get(ENCRYPTION_KEYS))
+
+    @cached_property
+    def text(self) -> str:
+        """The JSON, uncompressed."""
+        return json.dumps(self.fields) if self._text is None else self._text
+
+    @cached_property
+    def hash(self) -> str:
+        """The hash of the JSON, as :func:`text_hash` makes it."""
+        return text_hash(self.text)
+
+    def snapshots(self) -> Snapshots:
+        """The snapshots that the metadata lists, with their key ids."""
+        return Snapshots(self.fields)
+
+    def texts_outside_the_list(self) -> set[str]:
+        """Every text value in the metadata except those in ``encryption-keys``."""
+        found = set()
+        waiting = [value for name, value in self.fields.items() if name != ENCRYPTION_KEYS]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str):
+                found.add(value)
+            elif isinstance(value, (list, tuple)):
+                waiting += value
+            elif isinstance(value, dict):
+                waiting += value.values()
+        return found
+
+
+class Snapshots:
+    """Which snapshot names which key, and whether the metadata lists them all."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        listed = fields.get("snapshots")
+        if listed is not None and not isinstance(listed, (list, tuple)):
+            raise FormatError(f"snapshots must be a JSON list, not {type(listed).__name__}")
+        self.listed = listed is not None
+        self.current = _snapshot_id(fields.get("current-snapshot-id", -1), "current-snapshot-id", absent=-1)
+        self.key_ids: dict[int, str | None] = {}
+        for snapshot in listed or ():
+            if not isinstance(snapshot, dict):
+                raise FormatError(f"a snapshot must be a JSON object, not {type(snapshot).__name__}")
+            number = _snapshot_id(snapshot.get("snapshot-id"), "snapshot-id")
+            key_id = snapshot.get("key-id")
+            if key_id is not None and not isinstance(key_id, str):
+                raise FormatError(f"snapshot {number}: key-id must be text, not {type(key_id).__name__}")
+            if number in self.key_ids:
+                raise FormatError(f"the metadata lists snapshot {number} twice")
+            self.key_ids[number] = key_id
+        self._fields = fields
+
+    @property
+    def refs(self) -> Mapping[str, Any]:
+        """Branches and tags by name, as they are written."""
+        refs = self._fields.get("refs")
+        return refs if isinstance(refs, dict) else {}
+
+    def is_branch(self, name: str) -> bool:
+        """Whether a ref is a branch; one that the table does not have is a branch too."""
+        found = self.refs.get(name)
+        return not isinstance(found, dict) or found.get("type") == "branch"
+
+    def of_ref(self, name: str) -> int:
+        """The snapshot of a branch or a tag; a ValueError if there is none of this name."""
+        if name in self.refs:
+            found = self.refs[name]
+            number = _snapshot_id(found.get("snapshot-id") if isinstance(found, dict) else None, f"ref {shown(name)}")
+            if number not in self.key_ids:
+                raise FormatError(f"the ref {shown(name)} is of snapshot {number}, which the metadata does not list")
+            return number
+        if name == "main" and self.current != -1:
+            return self.current
+        known = ", ".join(map(shown, self.refs)) or "none"
+        raise ValueError(f"the table has no branch or tag {shown(name)}; it has {known}")
+
+    def check_complete(self) -> None:
+        """Refuse metadata that names snapshots which it does not list.
+
+        A REST catalog can return a part of the snapshots (``snapshots=refs``). Keys that only the others need would
+        look unused.
+        """
+        if not self.listed:
+            raise FormatError("the metadata has no list of snapshots, so it is not known which keys are in use")
+        named = set() if self.current == -1 else {self.current}
+        refs = self._fields.get("refs") or {}
+        log = self._fields.get("snapshot-log") or []
+        if not isinstance(refs, dict) or not isinstance(log, (list, tuple)):
+            raise FormatError("refs must be a JSON object, and snapshot-log a JSON list")
+        for each in [*refs.values(), *log]:
+            if not isinstance(each, dict):
+                raise FormatError("refs and snapshot-log must hold JSON objects")
+            named.add(_snapshot_id(each.get("snapshot-id"), "snapshot-id of refs or snapshot-log"))
+        if absent := named - self.key_ids.keys():
+            raise FormatError(
+                f"the metadata names snapshot {min(absent)} and does not list it (of {len(absent)} such): it may be a "
+                "catalog's response with a part of the snapshots. Load all snapshots first"
+            )
+
+    def key_id(self, snapshot_id: int) -> str | None:
+        """Key id of a snapshot; None where the snapshot names none."""
+        if snapshot_id not in self.key_ids:
+            raise KeyAccessError(
+                f"snapshot {snapshot_id} is not in the metadata, which lists {len(self.key_ids)} snapshots"
+            )
+        return self.key_ids[snapshot_id]
+
+
+def _snapshot_id(value: object, name: str, absent: int | None = None) -> int:
+    if value is None and absent is not None:
+        return absent
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FormatError(f"{name} must be a whole number, not {'absent' if value is None else type(value).__name__}")
+    return value
+
+
+def _looks_like_json(metadata: str | os.PathLike[str]) -> bool:
+    return isinstance(metadata, str) and metadata.lstrip("\ufeff" + _BLANK)[:1] in ("", "{", "[")
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    with open(path, "rb") as file:
+        data = file.read(MAX_DOCUMENT + 1)
+    if len(data) > MAX_DOCUMENT:
+        raise FormatError(f"{os.fspath(path)}: table metadata of more than a gibibyte is refused")
+    return data
+
+
+def _decoded(data: bytes) -> str:
+    if data[:2] == _GZIP_MAGIC:
+        most = min(MAX_DOCUMENT, _GZIP_FREE + _GZIP_RATIO * len(data))
+        try:
+            with gzip.open(io.BytesIO(data)) as file:
+                data = file.read(most + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FormatError(f"table metadata is damaged gzip ({type(error).__name__})") from None
+        if len(data) > most:
+            raise FormatError(
+                f"table metadata that becomes more than {most:,} bytes when it is decompressed is refused: if it is "
+                "meant to be, store it without gzip"
+            )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"table metadata is not UTF-8: byte {error.start}") from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a JSON object; a FormatError quotes nothing of the document."""
+    if not text.lstrip("\ufeff" + _BLANK).startswith("{"):
+        raise FormatError("table metadata is not a JSON object")
+    try:
+        found: dict[str, Any] = json.loads(
+            text.removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=_only_once
+        )
+    except FormatError:
+        raise
+    except json.JSONDecodeError as error:
+        raise FormatError(f"table metadata is not JSON: {error.msg} at character {error.pos}") from None
+    except ValueError:
+        raise FormatError("table metadata is not JSON: a number is out of range") from None
+    except RecursionError:
+        raise FormatError("table metadata is not JSON: it is nested too deeply") from None
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise FormatError(f"table metadata is not JSON: {name} is not a JSON number")
+
+
+def _only_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a field that occurs twice: two readers could use different values."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FormatError(f"a JSON object has the field {shown(twice)} twice")
+    return fields
+
+
+# -- the document of a table -------------------------------------------------------------------------------------------
 
 # The names of PyIceberg's attributes for fields that have another name in the file.
 PYTHON_NAMES = frozenset(
@@ -52,6 +276,7 @@ RESERVED_NAMES = frozenset(
 # Objects whose names are the users'.
 _FREE = frozenset(("properties", "summary", "initial-default", "write-default", "encryption-keys"))
 _DIGITS = 18
+_OURS = "ags1.iceberg.EncryptedFileIO"
 
 
 def metadata_document(location: str, data: bytes) -> Document:
@@ -80,7 +305,7 @@ def check_expected(expected: Expected, location: str, document: Document) -> Non
     KeyAccessError
         The table, or the key of its current snapshot, is under another master key.
     """
-    expected.check_hash(location, text_hash(document.text))
+    expected.check_hash(location, document.hash)
     if expected.table_key_id is None:
         return
     expected.check_key(location, properties_of(document.fields).get(KEY_ID) or None)
@@ -196,49 +421,22 @@ def claims_encryption(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("encryption-keys")) or any(isinstance(each, dict) and each.get("key-id") for each in listed)
 
 
+def refuse_own_rules(fields: Mapping[str, Any]) -> None:
+    """Refuse properties that say how the table is read: PyIceberg lets them replace the catalog's."""
+    properties = properties_of(fields)
+    ours = [name for name in properties if name.startswith("ags1.")]
+    if claims_encryption(fields) and properties.get(IO_IMPLEMENTATION, _OURS) != _OURS:
+        ours.append(IO_IMPLEMENTATION)
+    if ours:
+        raise FormatError(
+            f"the table's own properties set {', '.join(map(shown, ours))}: how a table is read is not for the "
+            "table to say; remove them there, and give them to the catalog or to open_table()"
+        )
+
+
 def seems_decrypted(fields: Mapping[str, Any]) -> bool:
     """Return whether only older snapshots and their keys declare the table as encrypted, as after a decryption."""
     return not properties_of(fields).get(KEY_ID) and claims_encryption(fields)
-
-
-def list_header(data: bytes) -> tuple[int | None, int | None]:
-    """Return the snapshot id and sequence number in a manifest list's header; None for a missing one."""
-    from ags1.avro import read_header
-
-    metadata = read_header(io.BytesIO(data)).metadata
-    return _number(metadata, "snapshot-id"), _number(metadata, "sequence-number")
-
-
-def check_list(header: tuple[int | None, int | None], snapshots: Iterable[tuple[int, int | None]]) -> None:
-    """Refuse a manifest list whose header names a snapshot other than those that the metadata uses it for.
-
-    Raises
-    ------
-    AuthenticationError
-        It is of another snapshot, or its sequence number is another than the metadata's.
-    """
-    own, own_number = header
-    for snapshot_id, number in snapshots:
-        if own is not None and own != snapshot_id:
-            raise AuthenticationError(
-                f"is the manifest list of snapshot {own}, and the metadata has it for snapshot {snapshot_id}: "
-                "somebody exchanged them"
-            )
-        if own_number is not None and number is not None and own_number != number:
-            raise AuthenticationError(
-                f"is a manifest list with the sequence number {own_number}, and the metadata has {number} for "
-                f"snapshot {snapshot_id}: somebody changed it"
-            )
-
-
-def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
-    value = metadata.get(name)
-    if value is None:
-        return None
-    try:
-        return int(value.decode("ascii"))
-    except ValueError:
-        raise FormatError(f"the manifest list's header has a {name} that is no number") from None
 
 
 def _refuse_python_names(fields: Mapping[str, Any]) -> None:

@@ -20,8 +20,8 @@ from ags1.avro import AvroBlock, PlainContainer, plain_blocks, read_header
 from ags1.avro.arrow_rows import record_batch
 from ags1.avro.schemas import AvroType, has_field_ids, iceberg_schema, parse, plain
 from ags1.errors import FormatError
-from ags1.iceberg.metadata.naming import naming
-from ags1.iceberg.metadata.variant import avro_variants
+from ags1.iceberg.files.file_io import naming
+from ags1.iceberg.metadata.pyiceberg_view import avro_variants
 from ags1.iceberg.scan.projection import FileColumns, Projection, expected_type, mapped_field, name_mapping
 
 # A batch has no more rows, nor values in their columns, and ends with the block in which it reaches so many bytes.

@@ -19,7 +19,7 @@ describe the rows that it deletes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple
@@ -35,10 +35,9 @@ from pyiceberg.types import DecimalType, UUIDType
 from pyiceberg.utils.decimal import bytes_to_decimal
 
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.deletes import DeleteIndex, Deletes, FileScope
-from ags1.iceberg.files.file_io import SnapshotFiles, known_file
+from ags1.iceberg.deletes import NO_DELETES, DeleteIndex, Deletes, FileScope
+from ags1.iceberg.files.file_io import SnapshotFiles, known_file, naming
 from ags1.iceberg.metadata.manifests import ADDED, DATA, METRICS, POSITION_DELETES, ManifestEntry, kind_of
-from ags1.iceberg.metadata.naming import naming
 from ags1.iceberg.scan.row_filter import (
     FilteredColumn,
     RowFilter,
@@ -59,20 +58,17 @@ _FIELDS = [each.name for each in manifest.DATA_FILE_TYPE[3].fields]
 class DataFile(manifest.DataFile):
     """A data or delete file as in its manifest, without the metrics of its columns."""
 
-    __slots__ = ("_spec_id",)
+    __slots__ = ("_spec_id", "first_row_id")
+
+    first_row_id: int | None
+    """Row id of its first row, possibly inherited; None if its rows have none."""
 
     def __init__(self, file: Mapping[str, Any], spec_id: int, partition: list[Any]) -> None:
         super().__init__(*(None if name in METRICS else file.get(name) for name in _FIELDS))
         self._data[0] = DataFileContent(file["content"])
         self._data[2] = FileFormat(file["file_format"].upper())
         self._data[3] = Record(*partition)
-        self.spec_id = spec_id
-
-    @property
-    def first_row_id(self) -> int | None:
-        """Row id of its first row, possibly inherited; None if its rows have none."""
-        found: int | None = self._data[16]
-        return found
+        self.spec_id, self.first_row_id = spec_id, file.get("first_row_id")
 
     @property
     def referenced_data_file(self) -> str | None:
@@ -100,11 +96,11 @@ class ScanTask(FileScanTask):
 
     def __init__(self, found: _Found, deletes: Deletes) -> None:
         super().__init__(found.file, set(deletes.files), found.residual)
-        self.sequence_number = found.scope.number
+        self.sequence_number = found.number
         self.deletes = deletes
 
 
-def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = None) -> list[ScanTask]:
+def plan_scan(plan: Any, row_filter: RowFilter | None, appends: Sequence[Any] | None = None) -> list[ScanTask]:
     """Return the tasks of PyIceberg's scan over an EncryptedFileIO, with this filter instead of the scan's own.
 
     `appends` are snapshots: the files that they added are read, as they were then, instead of the scan's snapshot. A
@@ -119,10 +115,10 @@ def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = 
                 f"snapshot {snapshot.snapshot_id} has no manifest list: tables that name manifests in the metadata "
                 "itself, as version 1 once did, are not read"
             )
-    files = SnapshotFiles(plan.io)
     added_by = None if appends is None else frozenset(each.snapshot_id for each in appends)
     # PyIceberg's cache of manifests is not used: another table could have put one there under the same path.
     lists = [{"manifest-list": each.manifest_list} for each in snapshots]
+    files = SnapshotFiles(plan.io)
     with closing(in_parallel(files.manifests, lists, SMALL_FILES_AT_ONCE)) as read:
         listed = list(chain.from_iterable(read))
     if added_by is not None:
@@ -133,8 +129,8 @@ def plan_scan(plan: Any, row_filter: RowFilter, appends: Sequence[Any] | None = 
         planner = _Planner(plan, row_filter, files, listed, added_by)
     with closing(in_parallel(planner.data_files, planner.data, SMALL_FILES_AT_ONCE)) as manifests:
         found = list(chain.from_iterable(manifests))
-    if not found:
-        return []
+    if not found or not planner.deletes:
+        return [ScanTask(each, NO_DELETES) for each in found]
     deletes = DeleteIndex(each.scope for each in found)
     with closing(
         in_parallel(lambda each: planner.delete_files(each, deletes), planner.deletes, SMALL_FILES_AT_ONCE)
@@ -149,7 +145,9 @@ class _Found(NamedTuple):
 
     file: DataFile
     residual: Any
-    scope: FileScope
+    number: int
+    # None in a snapshot without deletes.
+    scope: Any
 
 
 class _Spec:
@@ -175,7 +173,7 @@ class _Planner:
     def __init__(
         self,
         plan: Any,
-        row_filter: RowFilter,
+        row_filter: RowFilter | None,
         files: SnapshotFiles,
         listed: list[dict[str, Any]],
         added_by: frozenset[int] | None,
@@ -188,6 +186,8 @@ class _Planner:
         self.deletes = [each for each in listed if each["content"] != DATA]
 
     def _may_pass(self, listed: Mapping[str, Any]) -> bool:
+        if self._filter is None:
+            return True
         summaries, spec = listed.get("partitions"), self._specs[listed["partition_spec_id"]]
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
@@ -197,37 +197,48 @@ class _Planner:
 
         return True in self._filter.possible(ranges)
 
-    def _entries(self, listed: Mapping[str, Any], *, metrics: bool) -> Iterator[tuple[ManifestEntry, FileScope]]:
-        path, spec = listed["manifest_path"], self._specs[listed["partition_spec_id"]]
-        for entry in self._files.entries(listed, metrics=metrics):
-            added_by = self._added_by
-            is_wanted = entry.is_live if added_by is None else entry.status == ADDED and entry.snapshot_id in added_by
-            if not is_wanted:
-                continue
-            if (entry.file["content"] == DATA) != (listed["content"] == DATA):
-                raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
-            if entry.sequence_number is None:
-                raise FormatError(f"{entry.path}: its manifest has no sequence number for it")
-            yield entry, FileScope.of(entry, spec.spec_id, spec.is_partitioned)
-
     def data_files(self, listed: Mapping[str, Any]) -> list[_Found]:
         """Return the files of a manifest that may have matching rows."""
-        spec = self._specs[listed["partition_spec_id"]]
-        found = []
-        for entry, scope in self._entries(listed, metrics=bool(self._filter.field_ids)):
-            with naming(listed["manifest_path"]):
-                possible = self._possible(entry, spec)
-            if True in possible:
-                residual = AlwaysTrue() if possible == {True} else self._filter.expression
-                found.append(_Found(self._file(listed, entry), residual, scope))
-        return found
+        row_filter, spec = self._filter, self._specs[listed["partition_spec_id"]]
+
+        def residual(entry: ManifestEntry, _scope: FileScope | None) -> Any:
+            possible = {True} if row_filter is None else self._possible(row_filter, entry, spec)
+            if row_filter is None or possible == {True}:
+                return AlwaysTrue()
+            return row_filter.expression if True in possible else None
+
+        return self._chosen(listed, residual, metrics=row_filter is not None and bool(row_filter.field_ids))
 
     def delete_files(self, listed: Mapping[str, Any], deletes: DeleteIndex) -> list[_Found]:
         """Return the delete files of a manifest that may apply to the data files."""
-        entries = self._entries(listed, metrics=True)
-        return [_Found(self._file(listed, entry), None, scope) for entry, scope in entries if deletes.wants(scope)]
+        return self._chosen(listed, lambda _, scope: AlwaysTrue() if deletes.wants(scope) else None, metrics=True)
 
-    def _possible(self, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
+    def _chosen(
+        self, listed: Mapping[str, Any], residual_of: Callable[[ManifestEntry, Any], Any], *, metrics: bool
+    ) -> list[_Found]:
+        """Return the files of a manifest that have a residual, if they are allowed, and register their keys."""
+        path, spec, added_by = listed["manifest_path"], self._specs[listed["partition_spec_id"]], self._added_by
+        found, known = [], []
+        with naming(path):
+            for entry in self._files.entries(listed, metrics=metrics):
+                is_added = entry.status == ADDED and added_by is not None and entry.snapshot_id in added_by
+                if not (entry.is_live if added_by is None else is_added):
+                    continue
+                if (entry.file["content"] == DATA) != (listed["content"] == DATA):
+                    raise FormatError(f"{path}: has {entry.path} as {kind_of(entry.file)}, and is not for these")
+                if entry.sequence_number is None:
+                    raise FormatError(f"{entry.path}: its manifest has no sequence number for it")
+                scope = FileScope.of(entry, spec.spec_id, spec.is_partitioned) if self.deletes else None
+                residual = residual_of(entry, scope)
+                if residual is not None:
+                    known.append(known_file(entry.file))
+                    found.append(_Found(_data_file(entry, spec), residual, entry.sequence_number, scope))
+        for each in known:
+            self._io.refuse_plaintext(each)
+        self._io.keys.learn(known)
+        return found
+
+    def _possible(self, row_filter: RowFilter, entry: ManifestEntry, spec: _Spec) -> frozenset[bool | None]:
         """Return the possible results of the filter for the rows of a file."""
 
         def ranges(column: FilteredColumn) -> list[ValueRange]:
@@ -235,21 +246,17 @@ class _Planner:
                 return of_lineage(column, entry.sequence_number)
             return [*of_partition(column, spec.fields, entry.file["partition"]), of_file(column, entry.file)]
 
-        return self._filter.possible(ranges)
+        return row_filter.possible(ranges)
 
-    def _file(self, listed: Mapping[str, Any], entry: ManifestEntry) -> DataFile:
-        """Return a file that can be read and is allowed, and register its key."""
-        file = entry.file
-        form, content = file["file_format"].lower(), file["content"]
-        if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
-            kind = DataFileContent(content).name.lower().replace("_", " ")
-            raise UnsupportedError(f"{entry.path}: {kind} files of the format {form!r} are not read")
-        known = known_file(file)
-        self._io.refuse_plaintext(known)
-        self._io.keys.learn([known])
-        spec = self._specs[listed["partition_spec_id"]]
-        with naming(listed["manifest_path"]):
-            return DataFile(file, spec.spec_id, spec.values(file["partition"]))
+
+def _data_file(entry: ManifestEntry, spec: _Spec) -> DataFile:
+    """Return PyIceberg's object for a file of a format that is read."""
+    file = entry.file
+    form, content = file["file_format"].lower(), file["content"]
+    if form not in _DATA_FORMATS and not (content == POSITION_DELETES and form == "puffin"):
+        kind = DataFileContent(content).name.lower().replace("_", " ")
+        raise UnsupportedError(f"{entry.path}: {kind} files of the format {form!r} are not read")
+    return DataFile(file, spec.spec_id, spec.values(file["partition"]))
 
 
 def _value(raw: Any, kind: Any) -> Any:

@@ -11,11 +11,10 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 
 from ags1.errors import FormatError
-from ags1.iceberg.files.file_io import SnapshotFiles, known_file
-from ags1.iceberg.keys.document import Document
+from ags1.iceberg.files.file_io import SnapshotFiles, known_file, naming
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry
-from ags1.iceberg.metadata.naming import naming
-from ags1.iceberg.metadata.variant import metadata_text
+from ags1.iceberg.metadata.metadata_document import Document
+from ags1.iceberg.metadata.pyiceberg_view import metadata_text
 from ags1.iceberg.scan.planning import DataFile, _Spec
 from ags1.iceberg.scan.projection import FurtherColumns
 from ags1.iceberg.scan.table_scan import EncryptedArrowScan

@@ -44,7 +44,7 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from ags1.errors import FormatError
-from ags1.iceberg.metadata.variant import parquet_variant, variants_of
+from ags1.iceberg.metadata.pyiceberg_view import parquet_variant
 
 ROW_ID, LAST_UPDATED, POSITION = 2147483540, 2147483539, 2147483645
 LINEAGE = {
@@ -287,14 +287,13 @@ class FurtherColumns:
     """Further columns of a scan.
 
     Each is at the end of the scan's schema, with the structs around it, even if the scan has it already, so the scan's
-    own columns do not matter. `schema` has the `width` columns of the scan, and then these. With `required`, a file
+    own columns do not matter. `schema` has the columns of the scan, and then these. With `required`, a file
     must have them all.
     """
 
     def __init__(self, schema: Schema, metadata: Any, field_ids: Iterable[int], *, required: bool = False) -> None:
         names = {each.name for each in schema.fields}
         fields = list(schema.fields)
-        self.width = len(fields)
         self._columns: dict[int, tuple[int, int, NestedField]] = {}
         for field_id in field_ids:
             path = _path(schema, metadata, field_id)
@@ -392,6 +391,11 @@ def with_field_ids(physical: pyarrow.Schema, scan: Any, *, is_parquet: bool) -> 
     if is_parquet and scan.metadata.name_mapping() is None:
         mapped = [mapped_field(place, each.name) for place, each in enumerate(physical, 1)]
     return pyarrow.schema(fields.of(physical, mapped))
+
+
+def variants_of(schemas: Iterable[Schema]) -> frozenset[int]:
+    """Return the field ids of the variants of a table's schemas."""
+    return frozenset(-each // 2 for schema in schemas for each in schema.field_ids if each < 0)
 
 
 class _Fields:

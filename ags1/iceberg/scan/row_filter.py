@@ -32,7 +32,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, FloatType, NestedField, UUIDType
 from pyiceberg.utils.decimal import decimal_to_unscaled, unscaled_to_decimal
 
-from ags1.iceberg.metadata.variant import is_variant
+from ags1.iceberg.metadata.pyiceberg_view import is_variant
 from ags1.iceberg.scan.projection import LAST_UPDATED, LINEAGE, LINEAGE_IDS, path_to
 
 _TIMES = (transforms.YearTransform, transforms.MonthTransform, transforms.DayTransform, transforms.HourTransform)

@@ -15,9 +15,9 @@ import io
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pyarrow
@@ -43,6 +43,8 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 _DECIMAL, _LEVELS = 16, 4
 # Bytes of a dictionary's entry in Arrow, without its value.
 _ENTRY = 16
+BYTES = attrgetter("nbytes")
+"""The bytes of the rows of a batch in memory."""
 
 
 class RowGroups:
@@ -106,10 +108,11 @@ class RowGroups:
             for several in [found] if together else [[each] for each in found]:
                 yield from self._decode(several, leaves)
 
-        streams: Generator[Iterator[pyarrow.RecordBatch], None, None] = (read(run) for run in runs)
-        if self._at_once > 1 and len(runs) > 1:
-            streams = streams_in_parallel(read, runs, self._at_once, size=bytes_of, most=_BATCH_BYTES)
-        with closing(streams):
+        with ExitStack() as opened:
+            streams: Iterable[Iterator[pyarrow.RecordBatch]] = map(read, runs)
+            if self._at_once > 1 and len(runs) > 1:
+                at_once = streams_in_parallel(read, runs, self._at_once, size=BYTES, most=_BATCH_BYTES)
+                streams = opened.enter_context(closing(at_once))
             for stream in streams:
                 for batch in stream:
                     yield batch.select(list(names))
@@ -310,11 +313,6 @@ class _Group:
         longest = max(1, sum(each.longest_read for each in self.columns))
         rows = min(_BATCH_BYTES * self.num_rows // max(1, likely), limit // _WORST_PART // longest)
         return max(1, min(_MOST_ROWS, rows))
-
-
-def bytes_of(batch: pyarrow.RecordBatch) -> int:
-    """Return the bytes of the rows of a batch in memory."""
-    return int(batch.nbytes)
 
 
 def _one(batches: list[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:

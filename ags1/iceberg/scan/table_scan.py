@@ -27,7 +27,7 @@ from pyiceberg.table import FileScanTask
 
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
-from ags1.iceberg.metadata.naming import naming
+from ags1.iceberg.files.file_io import naming
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
 from ags1.iceberg.scan.planning import ScanTask, plan_scan
@@ -42,7 +42,7 @@ from ags1.iceberg.scan.projection import (
     with_field_ids,
 )
 from ags1.iceberg.scan.row_filter import FilteredColumn, RowFilter, ValueRange, of_row_group
-from ags1.iceberg.scan.row_groups import RowGroups, bytes_of
+from ags1.iceberg.scan.row_groups import BYTES, RowGroups
 from ags1.storage import Location, files_at_once
 from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel
@@ -150,7 +150,7 @@ class EncryptedArrowScan:
         def read(task: ScanTask) -> Generator[pyarrow.RecordBatch, None, None]:
             return self._rows(task, deleted_of(task), keys)
 
-        streams = streams_in_parallel(read, tasks, at_once, size=bytes_of, most=each_waiting)
+        streams = streams_in_parallel(read, tasks, at_once, size=BYTES, most=each_waiting)
         with closing(streams):
             for task, batches in zip(tasks, streams, strict=True):
                 yield FileRows(task, deleted_of(task), batches)
@@ -171,12 +171,12 @@ class EncryptedArrowScan:
         groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
         field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
-        columns, whole = self._whole_of(field_ids)
-        own = range(columns.width)
+        columns, whole = self._whole_of(field_ids) if field_ids else (None, self)
+        own = range(len(self.schema.fields))
         most = self._limit
         with closing(whole.batches(task, positions)) as batches:
             # What only the filter needs is not copied.
-            needed = range(len(columns.schema.fields)) if groups else own
+            needed = range(len(whole.schema.fields)) if groups else own
             left = (self._passing(batch.select(needed), batch, start, positions, columns) for start, batch in batches)
             passing = (rows for rows in left if rows.num_rows)
             for batch in _without_keys(passing, groups, keys, columns, task) if groups else passing:
@@ -192,7 +192,7 @@ class EncryptedArrowScan:
         batch: pyarrow.RecordBatch,
         start: int,
         deleted: list[Any],
-        columns: FurtherColumns,
+        columns: Any,
     ) -> pyarrow.RecordBatch:
         """Return those `rows` of a batch that pass the filter and are not deleted. They are copied once."""
         if self._filter is None:
@@ -343,7 +343,7 @@ def _without_keys(
     batches: Iterable[pyarrow.RecordBatch],
     groups: Iterable[EqualityDeletes],
     keys: dict[EqualityDeletes, DeletedKeys],
-    columns: FurtherColumns,
+    columns: Any,
     task: Any,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Return the rows that equality deletes leave."""
@@ -402,7 +402,7 @@ class EncryptedTableScan:
     def __init__(
         self,
         plan: Any,
-        row_filter: RowFilter,
+        row_filter: RowFilter | None,
         columns: Sequence[str] | None = None,
         lineage: Collection[str] = (),
         appends: Sequence[Any] | None = None,
@@ -433,8 +433,7 @@ class EncryptedTableScan:
             # Counting needs one column.
             simple = next((each.name for each in schema.fields if each.field_type.is_primitive), None)
             schema = schema if simple is None else schema.select(simple)
-        row_filter = None if isinstance(plan.row_filter, AlwaysTrue) else self._filter
-        return EncryptedArrowScan(plan.table_metadata, plan.io, schema, row_filter, plan.limit)
+        return EncryptedArrowScan(plan.table_metadata, plan.io, schema, self._filter, plan.limit)
 
     def with_reserved(self, *field_ids: int, alone: bool = False) -> EncryptedTableScan:
         """Return the scan with reserved columns behind its own or alone, under names that no other column has."""

@@ -16,12 +16,20 @@ from collections.abc import Callable, Mapping
 
 from ags1.errors import Ags1Error, FormatError
 from ags1.iceberg.files.file_io import EncryptedFileIO, plaintext_length_of
-from ags1.iceberg.keys.document import Document
-from ags1.iceberg.keys.entries import KEY_TIMESTAMP, EncryptedKey, shown
-from ags1.iceberg.keys.key_hierarchy import KEK_LIFESPAN_MS, MAX_CLOCK_SKEW_MS, MissingKekError, kept_kek, milliseconds
+from ags1.iceberg.metadata.key_entries import (
+    KEK_LIFESPAN_MS,
+    KEY_TIMESTAMP,
+    MAX_CLOCK_SKEW_MS,
+    EncryptedKey,
+    MissingKekError,
+    kept_kek,
+    milliseconds,
+    shown,
+)
 from ags1.iceberg.metadata.metadata_document import (
     DATA_KEY_LENGTH,
     KEY_ID,
+    Document,
     partition_in,
     partition_names,
     properties_of,

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.iceberg.keys.entries import EncryptedKey, shown
-from ags1.iceberg.keys.key_hierarchy import milliseconds
+from ags1.iceberg.metadata.key_entries import EncryptedKey, milliseconds, shown
 from ags1.iceberg.metadata.metadata_document import seems_decrypted
 from ags1.iceberg.walk.table_walk import PLAINTEXT, TableFile, TableSnapshot, TableWalk
 from ags1.support.words import counted, printable

@@ -18,12 +18,15 @@ import pyarrow
 
 from ags1.errors import Ags1Error, FormatError, KeyAccessError, without_secrets
 from ags1.iceberg.deletes import DeletionVector
-from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, known_file, known_manifest
-from ags1.iceberg.keys.document import Document
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, known_file, known_manifest, naming
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
-from ags1.iceberg.metadata.manifests import read_entries, read_list
-from ags1.iceberg.metadata.metadata_document import KEY_ID, check_list, claims_encryption, list_header, properties_of
-from ags1.iceberg.metadata.naming import naming
+from ags1.iceberg.metadata.manifests import check_list, list_header, read_entries, read_list
+from ags1.iceberg.metadata.metadata_document import (
+    KEY_ID,
+    Document,
+    claims_encryption,
+    properties_of,
+)
 from ags1.keys import KeyMetadata
 from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE
 from ags1.support.parallel import in_parallel

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 
 from ags1.errors import UnsupportedError
 from ags1.iceberg.metadata.metadata_document import refuse_reserved
-from ags1.iceberg.metadata.variant import is_variant
+from ags1.iceberg.metadata.pyiceberg_view import is_variant
 
 _ROWS_AT_ONCE = 1 << 18
 _TEXTS = (arrow.is_string, arrow.is_large_string, arrow.is_string_view)

@@ -22,7 +22,7 @@ from ags1.errors import ConflictError
 from ags1.iceberg.catalogs import CatalogTable, TableState
 from ags1.iceberg.metadata.locations import IO_IMPLEMENTATION
 from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, number_property, refuse_reserved
-from ags1.iceberg.metadata.variant import metadata_text, without_variants
+from ags1.iceberg.metadata.pyiceberg_view import metadata_text, without_variants
 from ags1.iceberg.writing.commit import COMMIT_RETRY
 from ags1.iceberg.writing.metadata import MAIN, TableMetadata
 
