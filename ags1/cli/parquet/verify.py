@@ -107,7 +107,7 @@ def verify(decryption: Namespace, demands: Namespace, expected: Namespace, files
     if not is_alone and work.json:
         say_json({**total.to_dict(), "error": None if total.outcome == AUTHENTIC else total.outcome})
     elif not work.json:
-        _tell(work, reports, total, says_prefixes=len(jobs) > 1 and not (wanted and wanted.by_prefix))
+        _tell(work, reports, total, says_prefixes=len(jobs) > 1)
         if not (is_alone or work.quiet):
             parts = [f"{count:,} {each}" for each, count in sorted(total.facts["outcomes"].items())]
             parts += [f"{total.counts[each]:,} {each.replace('-', ' ')}" for each in OF_SET if each in total.counts]

@@ -32,8 +32,8 @@ def prefix_text(code: str) -> str:
     if code == NO_PREFIX:
         return "without an AAD prefix, another file under the same keys may be in the place of a file"
     return (
-        "the AAD prefix that is stored in a file was not compared, so another file under the same keys may be in its "
-        f"place; {spelled('aad_prefix')} says which one is expected"
+        "the AAD prefix that is stored in a file was not compared with one for its name, so another file under the "
+        f"same keys may be in its place; {spelled('aad_prefix')} says which one is expected"
     )
 
 
