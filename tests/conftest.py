@@ -70,8 +70,10 @@ LONG = (
     "iceberg/test_large_plans",
     "iceberg/test_many_files_in_a_store",
     "iceberg/test_catalogs_hive",
+    "iceberg/test_catalogs_rest",
     "iceberg/test_compaction_spark",
     "iceberg/test_spark_conversion",
+    "iceberg/test_turns",
     "iceberg/test_what_changed_spark",
     "iceberg/test_writing_spark",
     "interop/test_conformance",
@@ -83,6 +85,7 @@ LONG = (
     "spark/test_connect",
     "spark/test_docs",
     "spark/test_commands",
+    "spark/test_iceberg",
     "spark/test_kills",
     "spark/test_object_store",
     "spark/test_parquet",
@@ -90,6 +93,8 @@ LONG = (
     "spark/test_source_gzip",
     "spark/test_source_session",
     "spark/test_source_stream",
+    "spark/test_source_writer",
+    "storage/test_ends",
     "storage/test_faulty_links",
     "storage/test_memory",
     "typing/test_programs",
@@ -97,7 +102,8 @@ LONG = (
     "test_examples",
 )
 # Those of them that say how it goes with thousands of files, or on a system of its own: each takes minutes, and `make
-# nightly` and `make test-long` run it, not CI.
+# nightly` and `make test-long` run it, not CI. Other files have the mark `nightly` on single tests: what starts a Spark
+# of its own, or draws further cases, for what a test beside it shows already.
 NIGHTLY = (
     "test_extras",
     "iceberg/test_large_plans",
@@ -134,10 +140,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = list(dict.fromkeys((*GROUPS.values(), *LONG)))
     for item in items:
         file = item.path.relative_to(_ROOT).with_suffix("").as_posix()
-        if file in LONG:
-            item.add_marker(pytest.mark.long)
         if file in NIGHTLY:
             item.add_marker(pytest.mark.nightly)
+        if file in LONG or item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
             used = getattr(item, "fixturenames", ())
             group = next((group for fixture, group in GROUPS.items() if fixture in used), None)

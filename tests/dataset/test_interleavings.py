@@ -75,7 +75,8 @@ def _expected(scene: Scene, actors: list[Any], named: dict[int, dict[str, bytes]
     check(scene.root, committed)
 
 
-def test_a_zombie_an_expire_and_a_writer_interrupted_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("interruptions", "orders"), [(1, 10), pytest.param(2, 50, marks=pytest.mark.nightly)])
+def test_a_zombie_an_expire_and_a_writer_that_are_interrupted(interruptions: int, orders: int, tmp_path: Path) -> None:
     def scenario() -> Any:
         scene = Scene(tmp_path / "vault")
         works = [scene.zombie, scene.expire, scene.writer({"c": b"third"})]
@@ -86,7 +87,7 @@ def test_a_zombie_an_expire_and_a_writer_interrupted_twice(tmp_path: Path) -> No
 
         return works, end
 
-    assert explore(scenario, interruptions=2) > 50
+    assert explore(scenario, interruptions=interruptions) > orders
 
 
 def test_a_zombie_and_an_expire_in_every_order(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs the fuzz targets for a while, guided by coverage (atheris), each in a process of its own.
+"""Runs the fuzz targets for a while, guided by coverage (atheris), each in a process of its own, one on each processor.
 
     python tests/fuzz/run.py --seconds 60                     every target
     python tests/fuzz/run.py --seconds 600 --target decrypt   one
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -118,12 +119,15 @@ def run(name: str, seconds: int, seed: int = 0) -> bool:
     well = code == 0 and not artifacts and bool(found) and int(found[-1]) > 0
     # Where nothing may be skipped, neither may the guidance.
     well = well and (guided or not os.environ.get("AGS1_NO_SKIP"))
-    print(f"{name:>15}  {found[-1] if found else '?':>9} executions  {how}  {'ok' if well else 'FAILED'}", flush=True)
+    lines = [f"{name:>15}  {found[-1] if found else '?':>9} executions  {how}  {'ok' if well else 'FAILED'}"]
     if not well:
-        print("\n".join(line for line in output.splitlines() if not line.startswith("#"))[-6000:])
+        lines.append("\n".join(line for line in output.splitlines() if not line.startswith("#"))[-6000:])
         for path in artifacts:
-            data = path.read_bytes()
-            print(f"reproducer ({path.name}): tests/fuzz/run.py --target {name} --replay-hex {data.hex() or '-'}")
+            given = path.read_bytes().hex() or "-"
+            lines.append(f"reproducer ({path.name}): tests/fuzz/run.py --target {name} --replay-hex {given}")
+    # In one piece: other targets print meanwhile.
+    sys.stdout.write("\n".join([*lines, ""]))
+    sys.stdout.flush()
     shutil.rmtree(directory)
     return well
 
@@ -161,7 +165,8 @@ def main() -> int:
         return replay(names[0], options.replay.read_bytes())
     if options.replay_hex is not None:
         return replay(names[0], bytes.fromhex(options.replay_hex.replace("-", "")))
-    results = [run(name, options.seconds, options.seed) for name in names]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda name: run(name, options.seconds, options.seed), names))
     return 0 if all(results) else 1
 
 

@@ -60,7 +60,7 @@ def hive_lake() -> Iterator[HiveLake]:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def driver(hive_lake: HiveLake) -> Iterator[Driver]:
     """A Spark that shares the lake's metastore and runs ags1."""
     from tests.iceberg.spark_conversions import Driver

@@ -51,9 +51,6 @@ def _answer(lake: Lake, request: dict[str, Any]) -> Any:
 def main(directory: str, class_path: str) -> None:
     """Serve requests until standard input ends."""
     lake = Lake(Path(directory).resolve(), class_path)
-    # Hundreds of expressions are compiled for longer than they run.
-    lake.spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    lake.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     print(json.dumps({"ready": lake.spark.version}), flush=True)
     for line in sys.stdin:
         try:

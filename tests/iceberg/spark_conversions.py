@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from ags1.kms import MemoryKms
 from tests.iceberg.keys import MASTER_KEYS
 from tests.iceberg.warehouse import SparkProcess
+from tests.interop.jvm import INTERPRETED, SHORT_LIFE
 
 KMS = "module:tests.iceberg.spark_conversions.Keys"
 _FLAG = "AGS1_TEST_END_A_WORKER"
@@ -78,8 +79,9 @@ class Driver(SparkProcess):
 def _session(directory: Path, class_path: str, metastore: str, warehouse: str) -> SparkSession:
     catalog = "spark.sql.catalog.cached"
     keys = ",".join(f"{key_id}={key.hex()}" for key_id, key in MASTER_KEYS.items())
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC"
+    options = " ".join([*SHORT_LIFE, "-Duser.timezone=UTC"])
     settings = {
+        **INTERPRETED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory),

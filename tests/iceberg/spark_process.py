@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 
 from tests.iceberg.canonical import canonical, canonical_map, sorted_rows
 from tests.iceberg.keys import MASTER_KEYS
+from tests.interop.jvm import INTERPRETED, SHORT_LIFE
 
 CATALOG = "lake"
 NAMESPACE = "tables"
@@ -153,9 +154,9 @@ def _session(directory: Path, class_path: str, metastore_settings: dict[str, str
     catalog = f"spark.sql.catalog.{CATALOG}"
     keys = ",".join(f"{key_id}={key.hex()}" for key_id, key in MASTER_KEYS.items())
     scratch = str(directory / "scratch")
-    # A short life in one process: the JVM's best compiler and a parallel collector never pay for themselves.
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC"
+    options = " ".join([*SHORT_LIFE, "-Duser.timezone=UTC"])
     settings = {
+        **INTERPRETED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": scratch,

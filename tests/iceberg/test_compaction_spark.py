@@ -94,7 +94,7 @@ def test_a_compacted_table_is_what_spark_makes_of_its_twin(seed: int, hive_lake:
         each.check_nothing_is_plaintext()
 
 
-@pytest.mark.parametrize("writer", ["ags1", "Spark"])
+@pytest.mark.parametrize("writer", [pytest.param("ags1", marks=pytest.mark.nightly), "Spark"])
 def test_row_groups_that_are_moved_have_the_rows_and_metrics_that_spark_writes(
     writer: str, hive_lake: HiveLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +200,7 @@ def test_tasks_make_of_a_table_what_spark_makes_of_its_twin(driver: Driver, hive
     mine.check_nothing_is_plaintext()
 
 
+@pytest.mark.nightly
 def test_a_killed_driver_loses_nothing_and_clean_finds_what_its_tasks_wrote(
     driver: Driver, hive_lake: HiveLake
 ) -> None:
@@ -221,7 +222,7 @@ def test_a_killed_driver_loses_nothing_and_clean_finds_what_its_tasks_wrote(
     mine.check_nothing_is_plaintext()
 
 
-def test_no_key_of_a_file_is_where_spark_keeps_things(hive_lake: HiveLake) -> None:
+def test_no_key_of_a_file_is_where_spark_keeps_things(driver: Driver, hive_lake: HiveLake) -> None:
     mine = small_files(hive_lake, "tasks_leaks")
     name = "cached.tables.tasks_leaks"
     secrets: dict[str, bytes] = {}
@@ -233,11 +234,10 @@ def test_no_key_of_a_file_is_where_spark_keeps_things(hive_lake: HiveLake) -> No
             assert file.known.key_metadata is not None
             secrets[file.path] = bytes(file.known.key_metadata.encryption_key)
 
-    with Driver(hive_lake.metastore, hive_lake.directory) as driver:
-        learn()
-        driver.said(call="compact_table", table=name, options={"rewrite_all": True}, end_a_worker=True)
-        learn()
-        kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
+    learn()
+    driver.said(call="compact_table", table=name, options={"rewrite_all": True}, end_a_worker=True)
+    learn()
+    kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
     assert len(secrets) > 15
     assert any(b"SparkListenerTaskEnd" in each for each in kept.values())
     assert leaks(kept, secrets) == []

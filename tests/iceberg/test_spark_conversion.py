@@ -162,7 +162,7 @@ def test_a_java_writer_that_loaded_the_table_as_plaintext_commits_plaintext_that
     assert len(driver.rows(ROWS.format(table))) == len(rows) + count
 
 
-def test_no_key_is_where_spark_keeps_things(hive_lake: HiveLake, table: str) -> None:
+def test_no_key_is_where_spark_keeps_things(driver: Driver, hive_lake: HiveLake, table: str) -> None:
     name = f"cached.tables.{table}"
     kms = MemoryKms(MASTER_KEYS)
     directory = directory_of(hive_lake, table)
@@ -179,26 +179,27 @@ def test_no_key_is_where_spark_keeps_things(hive_lake: HiveLake, table: str) -> 
             if file.known.key_metadata is not None:
                 secrets[file.path] = bytes(file.known.key_metadata.encryption_key)
 
-    with Driver(hive_lake.metastore, hive_lake.directory) as driver:
-        damaged = next(each for each in (directory / "data").rglob("*.parquet"))
-        data = damaged.read_bytes()
-        damaged.write_bytes(data[:4] + bytes(40) + data[44:])
-        with pytest.raises(RuntimeError, match="FormatError"):
-            driver.said(call="encrypt_table", table=name, options=ENCRYPT, end_a_worker=True)
-        damaged.write_bytes(data)
-        (run_file,) = (directory / "metadata" / "ags1-conversion").glob("*/run.json")
-        secrets["work key"] = bytes(WrappedKey.from_json(json.loads(run_file.read_text())["key"], "run").unwrap(kms))
-        driver.said(call="encrypt_table", table=name, options=ENCRYPT)
-        learn()
-        driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True})
-        learn()
-        kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
+    damaged = next(each for each in (directory / "data").rglob("*.parquet"))
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:4] + bytes(40) + data[44:])
+    with pytest.raises(RuntimeError, match="FormatError"):
+        driver.said(call="encrypt_table", table=name, options=ENCRYPT, end_a_worker=True)
+    damaged.write_bytes(data)
+    (run_file,) = (directory / "metadata" / "ags1-conversion").glob("*/run.json")
+    secrets["work key"] = bytes(WrappedKey.from_json(json.loads(run_file.read_text())["key"], "run").unwrap(kms))
+    driver.said(call="encrypt_table", table=name, options=ENCRYPT)
+    learn()
+    driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True})
+    learn()
+    kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
     assert len(secrets) > 20
     assert any(b"SparkListenerTaskEnd" in each for each in kept.values())
     assert leaks(kept, secrets) == []
 
 
-@pytest.mark.parametrize("kind", ["rest", "jdbc", "glue"])
+@pytest.mark.parametrize(
+    "kind", ["rest", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("jdbc", "glue"))]
+)
 def test_a_table_of_the_sessions_other_catalogs_is_converted(
     kind: str, driver: Driver, hive_lake: HiveLake, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -20,7 +20,7 @@ def history(table: EncryptedTable) -> list[tuple[int, str]]:
     return [(each.snapshot_id, each.summary.operation.value) for each in table.refresh().snapshots()]
 
 
-@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.parametrize("mode", ["merge-on-read", pytest.param("copy-on-write", marks=pytest.mark.nightly)])
 def test_changes_are_those_that_spark_finds(hive_lake: HiveLake, table_kms: MemoryKms, mode: str) -> None:
     name = f"changed_{mode[:4]}"
     modes = {f"write.{each}.mode": mode for each in ("delete", "update", "merge")}

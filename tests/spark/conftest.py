@@ -129,9 +129,7 @@ def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(spark_directory: Path, storage_environment: dict[str, str]) -> Iterator[SparkSession]:
     """A session with two slots, where a task is tried three times."""
     need_spark()
-    # Hundreds of small queries are compiled for longer than they run.
-    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    configuration = prepare(spark_directory, LOCAL, interpreted)
+    configuration = prepare(spark_directory, LOCAL)
     before = dict(os.environ)
     try:
         # Only for the start: the JVM and through it the workers keep what they got, and other tests do not see it.

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.jvm import java_home
+from tests.interop.jvm import INTERPRETED, SHORT_LIFE, java_home
 from tests.servers._process import ServerProcess, start_on_free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -73,9 +73,9 @@ def need_spark() -> None:
 
 def settings(directory: Path) -> dict[str, str]:
     """Spark's configuration for a session in a directory."""
-    # A short life: the JVM's best compiler and a parallel collector never pay for themselves.
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Duser.timezone=UTC"
+    options = " ".join([*SHORT_LIFE, "-Duser.timezone=UTC"])
     return {
+        **INTERPRETED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

@@ -18,6 +18,8 @@ from tests.pages import run_shell
 
 GUIDE = "spark_cluster.py"
 ROOT = Path(__file__).resolve().parent.parent.parent
+# As users have it, and as no other test does.
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 def _blocks(name: str, language: str) -> list[str]:
@@ -40,16 +42,16 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
     guide = f"os.chdir({str(tmp_path / 'guide')!r})\n{(ROOT / 'examples' / GUIDE).read_text()}"
     # All of them in one session.
     program = "\n".join(["import os", f"os.chdir({str(tmp_path)!r})", *others, guide, *page])
-    done = run_spark(program.replace("\nspark.stop()\n", "\n"))
+    done = run_spark(program.replace("\nspark.stop()\n", "\n"), conf=COMPILED)
     assert "above 150" in done.stdout
     assert "3 files" in done.stdout
     (stored,) = (tmp_path / "guide/spark-cluster/vault/day=1").glob("sales.json.*.ags1")
     assert stored.read_bytes().startswith(b"AGS1")
 
 
-def test_the_trial_class_compiles_and_opens_what_a_local_keystore_wrapped(
-    tmp_path: Path, run_spark: Callable[..., CompletedProcess[str]]
-) -> None:
+@pytest.fixture
+def trial_jar(tmp_path: Path) -> Path:
+    """The class of the page, compiled."""
     import pyspark
 
     if (reason := compiler_missing()) is not None:
@@ -60,9 +62,20 @@ def test_the_trial_class_compiles_and_opens_what_a_local_keystore_wrapped(
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     subprocess.run(["javac", "-cp", jars, "com/example/TrialKms.java"], cwd=tmp_path, check=True)
     subprocess.run(["jar", "cf", "trial.jar", "com"], cwd=tmp_path, check=True)
+    return tmp_path / "trial.jar"
+
+
+def test_the_trial_class_compiles(trial_jar: Path) -> None:
+    assert trial_jar.is_file()
+
+
+@pytest.mark.nightly
+def test_the_trial_class_opens_what_a_local_keystore_wrapped(
+    tmp_path: Path, trial_jar: Path, run_spark: Callable[..., CompletedProcess[str]]
+) -> None:
     masters = {"lake": bytes(range(16)), "pay": bytes(range(16, 32))}
     conf = {
-        "spark.jars": str(tmp_path / "trial.jar"),
+        "spark.jars": str(trial_jar),
         "spark.hadoop.parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
         "spark.hadoop.parquet.encryption.kms.client.class": "com.example.TrialKms",
         **{f"spark.hadoop.trial.secret.{name}": base64.b64encode(key).decode() for name, key in masters.items()},

@@ -93,7 +93,7 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_archive_that_was_not_sent_is_said(local_cluster: Run, kms_url: str, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a").write_text("a")

@@ -208,6 +208,7 @@ run(SparkSession.builder.getOrCreate(), source, target, **options)
 MANY: Tree = {f"{index % 20:02}/{index:05}": b"%d" % index for index in range(20_000)}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_driver_that_is_killed_at_seven_tenths_loses_one_tenth_at_most(
     spark: SparkSession, kms_url: str, run_spark: Run, tmp_path: Path

@@ -148,6 +148,9 @@ class Job:
         for each in (self.out, self.shown):
             each.mkdir()
         conf = {
+            # What Spark compiles is searched, too.
+            "spark.sql.codegen.wholeStage": "true",
+            "spark.sql.codegen.factoryMode": "FALLBACK",
             "spark.ui.enabled": "true",
             "spark.ui.port": "0",
             "spark.cleaner.referenceTracking": "false",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,10 +24,10 @@ MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.fixture
-def url(s3_server: S3Server, s3_bucket: str) -> str:
-    """An AGS1 object of 20 MiB."""
-    name = f"s3://{s3_bucket}/a.ags1"
+@pytest.fixture(scope="module")
+def url(s3_server: S3Server) -> str:
+    """An AGS1 object of 20 MiB, which no test changes."""
+    name = f"s3://{s3_server.make_bucket('ends-' + secrets.token_hex(6))}/a.ags1"
     with open_output(Location(name, s3_server.storage_options())) as output:
         output.write(ags1.encrypt(random.Random(1).randbytes(20 * MIB), KEY))
         output.commit()

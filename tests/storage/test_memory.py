@@ -10,7 +10,7 @@ from tests.checks import KEY, run_python
 from tests.servers.s3 import S3Server
 
 MIB = 1 << 20
-SIZE = 512 * MIB
+SIZE = 256 * MIB
 # What the process has before the work, as it says itself, is not counted.
 MEASURE = """
     import sys, ags1
@@ -52,7 +52,7 @@ WORK = {
 
 @pytest.fixture
 def large(s3_server: S3Server, s3_bucket: str) -> str:
-    """An AGS1 object of half a GiB."""
+    """An AGS1 object that is larger than all that any case may use."""
     import ags1
 
     name = f"s3://{s3_bucket}/large"
