@@ -65,7 +65,7 @@ cdef extern from "ags1/core/pieces.h" nogil:
 # Behind openssl/evp.h: that says which library it is.
 cdef extern from "ags1/core/gcm_message.h" nogil:
     int ags1_splits
-    bint ags1_update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t length, uint8_t *out)
+    bint ags1_update(EVP_CIPHER_CTX *context, bint encrypt, const uint8_t *data, int64_t length, uint8_t *out)
     int ags1_seal(
         GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
         const uint8_t *data, int64_t length, uint8_t *out, uint8_t *tag)
@@ -351,7 +351,7 @@ cdef int ctr_crypt(
     counter[15] = 1
     if EVP_CipherInit_ex2(<EVP_CIPHER_CTX *>context, NULL, NULL, counter, -1, NULL) != 1:
         return GCM_BACKEND
-    return GCM_OK if ags1_update(<EVP_CIPHER_CTX *>context, data, length, out) else GCM_BACKEND
+    return GCM_OK if ags1_update(<EVP_CIPHER_CTX *>context, True, data, length, out) else GCM_BACKEND
 
 
 cdef int gcm_random(uint8_t *out, size_t length) noexcept nogil:

@@ -16,7 +16,10 @@ from ags1.core.gcm cimport (
     gcm_last_error, gcm_open, gcm_seal, raise_status,
 )
 from ags1.core.gcm_library cimport GcmContext
-from ags1.core.items cimport ITEM_HERE, ITEM_NULL, ITEMS_NUMBERED, ITEMS_ONE, Hold, expect, locate
+from ags1.core.items cimport (
+    ITEM_HERE, ITEM_NULL, ITEMS_NUMBERED, ITEMS_OFFSETS_32, ITEMS_OFFSETS_64, ITEMS_ONE, Hold, expect, load_32, load_64,
+    locate,
+)
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_NONCE_LENGTH, ags1_store_le32, ags1_write_header
 from ags1.core.workers cimport (
     ags1_add, ags1_fail, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_start_crew, ags1_take,
@@ -70,6 +73,57 @@ cdef int put_aad(const Work *work, int64_t index, uint8_t **aad, size_t *room, s
     return GCM_OK
 
 
+cdef bint _is_packed(const Work *work) noexcept nogil:
+    """Whether all items are values of one block, found by offsets, without nulls, under one key and one prefix."""
+    return (
+        work.nonces != NULL and work.units == NULL and work.lengths == NULL and work.mask == 0
+        and work.items.validity == NULL and work.items.kind in (ITEMS_OFFSETS_32, ITEMS_OFFSETS_64)
+        and work.keys.kind == ITEMS_ONE and work.prefixes.kind == ITEMS_ONE)
+
+
+cdef int _seal_packed(
+        const Work *work, GcmContext *context, const uint8_t *aad, size_t aad_length, int64_t end,
+        int64_t *at) noexcept nogil:
+    """Seal the items of a share from `at` on, which ends where the share does: a third of the work that each takes
+    in :func:`_work` beside its message, for what most batches are."""
+    cdef const uint8_t *places = work.items.places - (
+        work.items.first * (8 if work.items.kind == ITEMS_OFFSETS_64 else 4))
+    cdef bint wide = work.items.kind == ITEMS_OFFSETS_64
+    cdef const int64_t *starts = work.starts
+    cdef const uint8_t *nonces = work.nonces
+    cdef int64_t front = work.form.lead + work.form.header, overhead = front + AGS1_BLOCK_OVERHEAD
+    cdef int64_t index = at[0], base = starts[work.first], weight, before, behind
+    cdef uint8_t *out
+    cdef int status = GCM_OK
+    while index < work.last:
+        weight = starts[index] - base + (index - work.first) * ITEM_WEIGHT
+        if weight >= end:
+            break
+        before = load_64(places + 8 * index) if wide else load_32(places + 4 * index)
+        behind = load_64(places + 8 * index + 8) if wide else load_32(places + 4 * index + 4)
+        if (
+            not 0 <= before <= behind <= work.items.nbytes or behind - before > work.block_length
+            or behind - before + overhead != starts[index + 1] - starts[index]
+        ):
+            status = CHANGED
+            break
+        out = work.arena + starts[index]
+        if work.form.lead:
+            memcpy(out, work.lead, <size_t>work.form.lead)
+        if work.form.header:
+            ags1_write_header(out + work.form.lead, work.block_length)
+        out += front
+        memcpy(out, nonces + AGS1_NONCE_LENGTH * (index - work.first), AGS1_NONCE_LENGTH)
+        status = gcm_seal(
+            context, out, aad, aad_length, work.items.data + before, behind - before, out + AGS1_NONCE_LENGTH,
+            out + AGS1_NONCE_LENGTH + behind - before)
+        if status != GCM_OK:
+            break
+        index += 1
+    at[0] = index
+    return status
+
+
 cdef void *_work(void *argument) noexcept nogil:
     """One member of the crew: take shares until none is left or something failed."""
     cdef Work *work = <Work *>argument
@@ -89,17 +143,36 @@ cdef void *_work(void *argument) noexcept nogil:
     cdef int64_t found = 0, counted = 0, done = 0, front = work.form.lead + work.form.header
     cdef size_t number_length = 4 if work.form.header else 0
     cdef int status = GCM_OK, place
+    cdef bint packed = _is_packed(work)
 
     if work.prefixes.kind == ITEMS_ONE:
         status = put_aad(work, 0, &aad, &aad_room, &aad_length)
         if status != GCM_OK:
             ags1_fail(&work.failure, status, work.first, 0, 0, 0)
+    if packed and status == GCM_OK:
+        locate(&work.keys, 0, &key, &key_length)
+        context = gcm_context_new(key, <size_t>key_length, True)
+        ags1_store_le32(aad + aad_length, 0)
+        if context == NULL:
+            status = GCM_BACKEND
+            ags1_fail(&work.failure, status, work.first, 0, 0, gcm_last_error(status))
     while status == GCM_OK and not ags1_has_failed(&work.failure):
         start = ags1_take(&work.next_share) * work.share
         if start >= work.weight:
             break
         end = start + work.share
         index = _item_at(work, start)
+        if packed:
+            # An item that began before this share is another's.
+            index += _weight_of(work, index) < start
+            block = index
+            status = _seal_packed(work, context, aad, aad_length + number_length, end, &index)
+            found += index - block
+            counted += index - block
+            done += index - block
+            if status != GCM_OK:
+                ags1_fail(&work.failure, status, index, 0, 0, gcm_last_error(status))
+            continue
         while index < work.last and status == GCM_OK:
             weight = _weight_of(work, index)
             if weight >= end:

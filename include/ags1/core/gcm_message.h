@@ -78,12 +78,19 @@ static inline int ags1_begin(EVP_CIPHER_CTX *context, const uint8_t *nonce, cons
  * brought along. Behind short data it comes with the nonce. */
 enum { AGS1_LATE_TAG = 2 << 10 };
 
-static inline int ags1_update(EVP_CIPHER_CTX *context, const uint8_t *data, int64_t length, uint8_t *out)
+/* By the functions of one direction: those for both ask the context first, which costs a short message 2 %. */
+static inline int ags1_step(EVP_CIPHER_CTX *context, int encrypt, uint8_t *out, const uint8_t *data, int length)
 {
-    int done, is_first = 1;
+    int done;
+    return encrypt ? EVP_EncryptUpdate(context, out, &done, data, length) : EVP_DecryptUpdate(context, out, &done, data, length);
+}
+
+static inline int ags1_update(EVP_CIPHER_CTX *context, int encrypt, const uint8_t *data, int64_t length, uint8_t *out)
+{
+    int is_first = 1;
     while (length > 0) {
         int64_t piece = ags1_piece_of(length, is_first);
-        if (EVP_CipherUpdate(context, out, &done, data, (int)piece) != 1)
+        if (ags1_step(context, encrypt, out, data, (int)piece) != 1)
             return 0;
         data += piece;
         out += piece;
@@ -93,12 +100,11 @@ static inline int ags1_update(EVP_CIPHER_CTX *context, const uint8_t *data, int6
     return 1;
 }
 
-static inline int ags1_authenticate(EVP_CIPHER_CTX *context, const uint8_t *aad, size_t length)
+static inline int ags1_authenticate(EVP_CIPHER_CTX *context, int encrypt, const uint8_t *aad, size_t length)
 {
-    int done;
     while (length > 0) {
         size_t piece = length < AGS1_LARGEST_CALL ? length : AGS1_LARGEST_CALL;
-        if (EVP_CipherUpdate(context, NULL, &done, aad, (int)piece) != 1)
+        if (ags1_step(context, encrypt, NULL, aad, (int)piece) != 1)
             return 0;
         aad += piece;
         length -= piece;
@@ -112,8 +118,8 @@ static int ags1_seal(GcmContext *sealing, const uint8_t *nonce, const uint8_t *a
     EVP_CIPHER_CTX *context = (EVP_CIPHER_CTX *)sealing;
     uint8_t rest[16];
     int done;
-    if (!ags1_begin(context, nonce, NULL) || !ags1_authenticate(context, aad, aad_length) ||
-        !ags1_update(context, data, length, out) || EVP_CipherFinal_ex(context, rest, &done) != 1 ||
+    if (!ags1_begin(context, nonce, NULL) || !ags1_authenticate(context, 1, aad, aad_length) ||
+        !ags1_update(context, 1, data, length, out) || EVP_EncryptFinal_ex(context, rest, &done) != 1 ||
         ags1_get_tag(context, tag) != 1)
         return GCM_BACKEND;
     return GCM_OK;
@@ -125,13 +131,13 @@ static int ags1_open(GcmContext *opening, const uint8_t *nonce, const uint8_t *a
     EVP_CIPHER_CTX *context = (EVP_CIPHER_CTX *)opening;
     uint8_t rest[16];
     int done, late = length >= AGS1_LATE_TAG;
-    if (!ags1_begin(context, nonce, late ? NULL : tag) || !ags1_authenticate(context, aad, aad_length))
+    if (!ags1_begin(context, nonce, late ? NULL : tag) || !ags1_authenticate(context, 0, aad, aad_length))
         return GCM_BACKEND;
-    if (!ags1_update(context, data, length, out) || (late && ags1_set_tag(context, tag) != 1)) {
+    if (!ags1_update(context, 0, data, length, out) || (late && ags1_set_tag(context, tag) != 1)) {
         memset(out, 0, (size_t)length);
         return GCM_BACKEND;
     }
-    if (EVP_CipherFinal_ex(context, rest, &done) != 1) {
+    if (EVP_DecryptFinal_ex(context, rest, &done) != 1) {
         memset(out, 0, (size_t)length);
         return GCM_BAD_TAG;
     }
