@@ -34,7 +34,9 @@ from ags1.parquet import (
     write_table,
 )
 from ags1.parquet.keys.key_material import key_material_path
+from ags1.parquet.rewrite import page_copy
 from ags1.parquet.rewrite.operations import copy_file
+from ags1.parquet.structure import footer as footer_module
 from ags1.storage import Location, Output, make_parent
 from tests.checks import flip
 from tests.parquet import corpus
@@ -98,6 +100,19 @@ def sources(data: bytes, directory: Path, memory: Any) -> dict[str, Callable[[],
         "URL": lambda: "memory://in/source.parquet",
         "fsspec file": lambda: memory.open("/in/source.parquet", "rb"),
     }
+
+
+def test_small_windows_make_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for tail, window in ((64, 64), (1000, 5000), (64 << 10, 100_000)):
+        # What is read with the footer is not read again, and what is before that comes in windows.
+        monkeypatch.setattr(footer_module, "_TAIL", tail)
+        monkeypatch.setattr(page_copy, "_WINDOW", window)
+        for plain in (corpus.build(NAME), large()):
+            made, again = io.BytesIO(), io.BytesIO()
+            encrypt_file(io.BytesIO(plain), made, ENCRYPTION)
+            check(made.getvalue(), plain)
+            decrypt_file(io.BytesIO(made.getvalue()), again, DECRYPTION)
+            assert differences(open_plain(plain), open_plain(again.getvalue())) == []
 
 
 SOURCES = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ags1
 from ags1.parquet.native.thrift import BINARY, I64, LIST, STRUCT, List, Struct
+from ags1.parquet.structure import fields
 from ags1.parquet.structure.fields import ColumnChunk, ColumnMetaData, FileMetaData, KeyValue, PageHeader, RowGroup
 from tests.parquet import public_files
 from tests.parquet.thrift_trees import plain
@@ -144,3 +147,13 @@ def test_footers_of_the_encrypted_files_of_parquet_testing(name: str) -> None:
     plain(parsed, STRUCT)
     assert parsed.encode() == footer[: parsed.nbytes]
     assert len(footer) - parsed.nbytes >= 28
+
+
+def test_native_code_has_the_numbers_of_fields_that_python_has() -> None:
+    text = (Path(ags1.get_include()) / "ags1" / "parquet" / "structure" / "fields.pxd").read_text()
+    found = re.findall(r"cdef enum:  # (\w+) ?(\w*)\n((?:    .+\n)+)", text)
+    assert len(found) == text.count("cdef enum")
+    for struct_name, prefix, lines in found:
+        for line in lines.splitlines():
+            name, number = line.split(" = ")
+            assert getattr(getattr(fields, struct_name), name.strip().removeprefix(prefix)) == int(number), name

@@ -41,7 +41,7 @@ class ColumnNames:
     mean one column, or a name be given twice. `asked` is the word for the value in messages.
     """
 
-    __slots__ = ("_asked", "_dotted", "_names", "_parts", "_same")
+    __slots__ = ("_asked", "_dotted", "_names", "_parts", "_resolved", "_same")
 
     def __init__(self, names: Sequence[ColumnName], same: Callable[[int, int], bool], asked: str = "key") -> None:
         self._names = list(names)
@@ -49,6 +49,7 @@ class ColumnNames:
         self._asked = asked
         self._dotted: dict[str, int] = {}
         self._parts: dict[Path, int] = {}
+        self._resolved: tuple[object, list[int | None]] = (None, [])
         for index, name in enumerate(self._names):
             # Two dictionaries, because "a.b" means two paths and ("a.b",) one.
             known = (
@@ -75,6 +76,10 @@ class ColumnNames:
         MissingColumnsError: a name means no column, unless `missing_allowed`, or one in another case that no other name
         means. ValueError: a name means two columns of which neither is below the other; or as :meth:`find`.
         """
+        # Many files have the columns of the one before.
+        asked = tuple(paths), missing_allowed
+        if self._resolved[0] == asked:
+            return list(self._resolved[1])
         found: list[int | None] = []
         meant: dict[int, Path] = {}
         for path in paths:
@@ -97,7 +102,8 @@ class ColumnNames:
             alike = _in_another_case(missing, nameless)
             if alike or not missing_allowed:
                 raise MissingColumnsError(_unknown(alike or missing, paths), missing, alike)
-        return found
+        self._resolved = asked, found
+        return list(found)
 
     def _is_repeated(self, index: int) -> bool:
         name = self._names[index]

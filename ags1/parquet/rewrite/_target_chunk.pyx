@@ -2,8 +2,14 @@
 
 cimport cython
 
+from ags1.core.compact cimport AGS1_COMPACT_I32, AGS1_COMPACT_I64, AGS1_COMPACT_STRUCT
 from ags1.parquet.native.pages cimport Chunk
 from ags1.parquet.native.thrift cimport List, Struct
+from ags1.parquet.structure.fields cimport (
+    BLOOM_FILTER_LENGTH, BLOOM_FILTER_OFFSET, CRYPTO_METADATA, DATA_PAGE_OFFSET, DICTIONARY_PAGE_OFFSET,
+    ENCRYPTED_COLUMN_METADATA, FILE_OFFSET, INDEX_PAGE_OFFSET, META_DATA, TOTAL_COMPRESSED_SIZE,
+    TOTAL_UNCOMPRESSED_SIZE,
+)
 
 from ags1.errors import FormatError
 from ags1.parquet.native.modules import check_ordinal
@@ -20,22 +26,6 @@ _VISIBLE_FIELDS = frozenset({
 })
 # The same for ColumnChunk: all known fields. Unknown fields cannot be stored in any other place.
 _VISIBLE_CHUNK_FIELDS = frozenset(names_of(ColumnChunk))
-
-cdef int FILE_OFFSET = ColumnChunk.FILE_OFFSET
-cdef int META_DATA = ColumnChunk.META_DATA
-cdef int CRYPTO_METADATA = ColumnChunk.CRYPTO_METADATA
-cdef int ENCRYPTED_COLUMN_METADATA = ColumnChunk.ENCRYPTED_COLUMN_METADATA
-cdef int TOTAL_UNCOMPRESSED_SIZE = ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE
-cdef int TOTAL_COMPRESSED_SIZE = ColumnMetaData.TOTAL_COMPRESSED_SIZE
-cdef int DATA_PAGE_OFFSET = ColumnMetaData.DATA_PAGE_OFFSET
-cdef int INDEX_PAGE_OFFSET = ColumnMetaData.INDEX_PAGE_OFFSET
-cdef int DICTIONARY_PAGE_OFFSET = ColumnMetaData.DICTIONARY_PAGE_OFFSET
-cdef int BLOOM_FILTER_OFFSET = ColumnMetaData.BLOOM_FILTER_OFFSET
-cdef int BLOOM_FILTER_LENGTH = ColumnMetaData.BLOOM_FILTER_LENGTH
-# Of the module thrift, as C has them.
-cdef int LONG = I64
-cdef int INT = I32
-cdef int NESTED = STRUCT
 
 
 @cython.final
@@ -93,14 +83,14 @@ cdef class TargetChunk:
             for field in (DATA_PAGE_OFFSET, INDEX_PAGE_OFFSET, DICTIONARY_PAGE_OFFSET):
                 offset = metadata.integer(field)
                 if offset is not None and offset > 0:
-                    metadata.set(field, LONG, fitting(offset + shift, self.name))
+                    metadata.set(field, AGS1_COMPACT_I64, fitting(offset + shift, self.name))
             return
-        metadata.set(TOTAL_UNCOMPRESSED_SIZE, LONG, chunk.total_uncompressed)
-        metadata.set(TOTAL_COMPRESSED_SIZE, LONG, chunk.total_compressed)
-        metadata.set(DATA_PAGE_OFFSET, LONG, chunk.data_page_offset if chunk.data_page_offset >= 0 else first)
+        metadata.set(TOTAL_UNCOMPRESSED_SIZE, AGS1_COMPACT_I64, chunk.total_uncompressed)
+        metadata.set(TOTAL_COMPRESSED_SIZE, AGS1_COMPACT_I64, chunk.total_compressed)
+        metadata.set(DATA_PAGE_OFFSET, AGS1_COMPACT_I64, chunk.data_page_offset if chunk.data_page_offset >= 0 else first)
         metadata.remove(INDEX_PAGE_OFFSET)
         if chunk.dictionary_page_offset >= 0:
-            metadata.set(DICTIONARY_PAGE_OFFSET, LONG, chunk.dictionary_page_offset)
+            metadata.set(DICTIONARY_PAGE_OFFSET, AGS1_COMPACT_I64, chunk.dictionary_page_offset)
         else:
             metadata.remove(DICTIONARY_PAGE_OFFSET)
         # No reader uses the first page of a chunk without values.
@@ -137,13 +127,13 @@ cdef class TargetChunk:
         places = {before: (after, size) for before, after, size in chunk.page_locations()}
         for index, entry in enumerate(entries):
             if self.unchanged:
-                entry.set(PageLocation.OFFSET, LONG, fitting(entry.integer(PageLocation.OFFSET, 0) + shift, name))
+                entry.set(PageLocation.OFFSET, AGS1_COMPACT_I64, fitting(entry.integer(PageLocation.OFFSET, 0) + shift, name))
                 continue
             place = places.get(entry.integer(PageLocation.OFFSET, -1))
             if place is None:
                 raise FormatError(f"{name} has no data page at the offset that entry {index} names")
-            entry.set(PageLocation.OFFSET, LONG, place[0])
-            entry.set(PageLocation.COMPRESSED_PAGE_SIZE, INT, place[1])
+            entry.set(PageLocation.OFFSET, AGS1_COMPACT_I64, place[0])
+            entry.set(PageLocation.COMPRESSED_PAGE_SIZE, AGS1_COMPACT_I32, place[1])
         return structure.encode()
 
     def store_metadata(self, Struct crypto, bytes sealed, *, bint shown):
@@ -153,12 +143,12 @@ cdef class TargetChunk:
         one, and `shown` whether the footer then also has what of it is about no value.
         """
         cdef Struct structure = self.structure, metadata = self.metadata
-        structure.set(FILE_OFFSET, LONG, 0)
+        structure.set(FILE_OFFSET, AGS1_COMPACT_I64, 0)
         structure.remove(ENCRYPTED_COLUMN_METADATA)
         if crypto is None:
             structure.remove(CRYPTO_METADATA)
         else:
-            structure.set(CRYPTO_METADATA, NESTED, crypto)
+            structure.set(CRYPTO_METADATA, AGS1_COMPACT_STRUCT, crypto)
         if sealed is not None:
             structure.set(ENCRYPTED_COLUMN_METADATA, BINARY, sealed)
             if not shown:
@@ -168,7 +158,7 @@ cdef class TargetChunk:
                 metadata.remove(field)
             for field in set(structure.ids()) - _VISIBLE_CHUNK_FIELDS:
                 structure.remove(field)
-        structure.set(META_DATA, NESTED, metadata)
+        structure.set(META_DATA, AGS1_COMPACT_STRUCT, metadata)
 
 
 cdef int _place(Struct structure, int offset_field, int length_field, offset, length) except -1:
@@ -176,8 +166,8 @@ cdef int _place(Struct structure, int offset_field, int length_field, offset, le
         structure.remove(offset_field)
         structure.remove(length_field)
     else:
-        structure.set(offset_field, LONG, offset)
-        structure.set(length_field, INT, length)
+        structure.set(offset_field, AGS1_COMPACT_I64, offset)
+        structure.set(length_field, AGS1_COMPACT_I32, length)
     return 0
 
 

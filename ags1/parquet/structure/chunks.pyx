@@ -10,16 +10,19 @@ from libc.stdint cimport int64_t
 from ags1.parquet.native.modules cimport MODULE_COLUMN_METADATA, ModuleOpener
 from ags1.parquet.native.pages cimport Chunk
 from ags1.parquet.native.thrift cimport List, Struct, parsed
+from ags1.parquet.structure.fields cimport (
+    BLOOM_FILTER_LENGTH, BLOOM_FILTER_OFFSET, CRYPTO_METADATA, DATA_PAGE_OFFSET, DICTIONARY_PAGE_OFFSET,
+    ENCODING_STATS, ENCODINGS, ENCRYPTED_COLUMN_METADATA, ENCRYPTION_WITH_COLUMN_KEY, ENCRYPTION_WITH_FOOTER_KEY,
+    FILE_PATH, GROUP_COLUMNS, KEY_METADATA, META_DATA, NUM_VALUES, PATH_IN_SCHEMA, STATS_COUNT, STATS_ENCODING,
+    STATS_PAGE_TYPE, TOTAL_COMPRESSED_SIZE,
+)
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.kms import ServiceRefusal
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.native.pages import AES_CTR, AES_GCM, PLAINTEXT
 from ags1.parquet.native.thrift import BINARY
-from ags1.parquet.structure.fields import (
-    BloomFilterHeader, ColumnChunk, ColumnCryptoMetaData, ColumnMetaData, EncryptionWithColumnKey, PageEncodingStats,
-    RowGroup,
-)
+from ags1.parquet.structure.fields import BloomFilterHeader, ColumnChunk
 from ags1.support.arguments import spelled
 
 # The header of a Bloom filter is smaller; parquet-java pads it to a hundred bytes.
@@ -31,21 +34,6 @@ INDEX_OFFSETS = {
     native_modules.COLUMN_INDEX: ColumnChunk.COLUMN_INDEX_OFFSET,
     native_modules.OFFSET_INDEX: ColumnChunk.OFFSET_INDEX_OFFSET,
 }
-
-cdef int FILE_PATH = ColumnChunk.FILE_PATH
-cdef int META_DATA = ColumnChunk.META_DATA
-cdef int CRYPTO_METADATA = ColumnChunk.CRYPTO_METADATA
-cdef int ENCRYPTED_COLUMN_METADATA = ColumnChunk.ENCRYPTED_COLUMN_METADATA
-cdef int NUM_VALUES = ColumnMetaData.NUM_VALUES
-cdef int TOTAL_COMPRESSED_SIZE = ColumnMetaData.TOTAL_COMPRESSED_SIZE
-cdef int DATA_PAGE_OFFSET = ColumnMetaData.DATA_PAGE_OFFSET
-cdef int DICTIONARY_PAGE_OFFSET = ColumnMetaData.DICTIONARY_PAGE_OFFSET
-cdef int ENCODINGS = ColumnMetaData.ENCODINGS
-cdef int ENCODING_STATS = ColumnMetaData.ENCODING_STATS
-cdef int PATH_IN_SCHEMA = ColumnMetaData.PATH_IN_SCHEMA
-cdef int STATS_PAGE_TYPE = PageEncodingStats.PAGE_TYPE
-cdef int STATS_ENCODING = PageEncodingStats.ENCODING
-cdef int STATS_COUNT = PageEncodingStats.COUNT
 
 
 @cython.final
@@ -94,11 +82,11 @@ cdef class SourceChunk:
         if footer.algorithm is None:
             raise FormatError(f"{self.name}: is encrypted, but the file is not")
         self.encrypted = True
-        own = crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY)
+        own = crypto.struct(ENCRYPTION_WITH_COLUMN_KEY)
         self.own_key = own is not None
         if own is not None:
-            self.key_metadata = own.binary(EncryptionWithColumnKey.KEY_METADATA)
-        elif crypto.struct(ColumnCryptoMetaData.ENCRYPTION_WITH_FOOTER_KEY) is None:
+            self.key_metadata = own.binary(KEY_METADATA)
+        elif crypto.struct(ENCRYPTION_WITH_FOOTER_KEY) is None:
             raise FormatError(f"{self.name}: is encrypted in a way that this version does not support")
         decryption = self.file.decryption
         if decryption is None:
@@ -297,7 +285,7 @@ cdef class SourceChunk:
     def bloom_filter(self):
         """Header and bitset of the Bloom filter, decrypted, if there is one."""
         metadata = self.known_metadata()
-        offset = metadata.integer(ColumnMetaData.BLOOM_FILTER_OFFSET)
+        offset = metadata.integer(BLOOM_FILTER_OFFSET)
         if offset is None or offset <= 0:
             return None
         name = self._module_name(native_modules.BLOOM_FILTER_HEADER)
@@ -306,7 +294,7 @@ cdef class SourceChunk:
             stored, plain = self.open_sealed(native_modules.BLOOM_FILTER_HEADER, offset)
             _, bits = self.open_sealed(native_modules.BLOOM_FILTER_BITSET, offset + stored)
             return plain[: Struct.parse(plain, what=name).nbytes], bits
-        stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH)
+        stated = metadata.integer(BLOOM_FILTER_LENGTH)
         length = stated if stated is not None and stated > 0 else _BLOOM_HEADER
         data = self.file.read(offset, min(length, self.file.footer.start - offset), name)
         structure = Struct.parse(data, what=name)
@@ -342,7 +330,7 @@ cdef class SourceChunk:
 
 def chunks_of(group):
     """The column chunks of a row group, in order."""
-    cdef List structures = (<Struct>group.structure).list(RowGroup.COLUMNS)
+    cdef List structures = (<Struct>group.structure).list(GROUP_COLUMNS)
     cdef list leaves = group.file.leaves, found = []
     cdef int column
     if structures is None or len(structures) != len(leaves):

@@ -12,11 +12,14 @@ from ags1.parquet.native.modules cimport (
 )
 from ags1.parquet.native.thrift cimport List, Struct
 from ags1.parquet.structure.chunks cimport SourceChunk, foretells_dictionary
+from ags1.parquet.structure.fields cimport (
+    DATA_PAGE_OFFSET, DICTIONARY_PAGE_OFFSET, ENCODING_STATS, GROUP_FILE_OFFSET, GROUP_ORDINAL,
+    LOCATION_COMPRESSED_PAGE_SIZE, LOCATION_FIRST_ROW_INDEX, LOCATION_OFFSET, META_DATA, NUM_VALUES, PAGE_LOCATIONS,
+    STATISTICS, TOTAL_COMPRESSED_SIZE, TOTAL_UNCOMPRESSED_SIZE,
+)
 
 from ags1.parquet.native.modules import NAMES
-from ags1.parquet.structure.fields import (
-    ColumnChunk, ColumnIndex, ColumnMetaData, OffsetIndex, PageLocation, RowGroup,
-)
+from ags1.parquet.structure.fields import ColumnIndex, RowGroup
 
 cdef str METADATA_NAME = NAMES[MODULE_COLUMN_METADATA]
 cdef str DICTIONARY_NAME = NAMES[MODULE_DICTIONARY_PAGE]
@@ -24,33 +27,19 @@ cdef str COLUMN_INDEX_NAME = NAMES[MODULE_COLUMN_INDEX]
 cdef str OFFSET_INDEX_NAME = NAMES[MODULE_OFFSET_INDEX]
 cdef str ROW_GROUP_NAME = "row group"
 
-cdef int META_DATA = ColumnChunk.META_DATA
-cdef int NUM_VALUES = ColumnMetaData.NUM_VALUES
-cdef int DATA_PAGE_OFFSET = ColumnMetaData.DATA_PAGE_OFFSET
-cdef int DICTIONARY_PAGE_OFFSET = ColumnMetaData.DICTIONARY_PAGE_OFFSET
-cdef int ENCODING_STATS = ColumnMetaData.ENCODING_STATS
-cdef int STATISTICS = ColumnMetaData.STATISTICS
-cdef int TOTAL_UNCOMPRESSED_SIZE = ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE
-cdef int TOTAL_COMPRESSED_SIZE = ColumnMetaData.TOTAL_COMPRESSED_SIZE
-cdef int PAGE_LOCATIONS = OffsetIndex.PAGE_LOCATIONS
-cdef int LOCATION_OFFSET = PageLocation.OFFSET
-cdef int LOCATION_SIZE = PageLocation.COMPRESSED_PAGE_SIZE
-cdef int LOCATION_FIRST_ROW = PageLocation.FIRST_ROW_INDEX
-cdef int GROUP_ORDINAL = RowGroup.ORDINAL
-cdef int GROUP_FILE_OFFSET = RowGroup.FILE_OFFSET
 cdef tuple INDEX_LISTS = (
     (ColumnIndex.NULL_PAGES, "null_pages"), (ColumnIndex.MIN_VALUES, "min_values"),
     (ColumnIndex.MAX_VALUES, "max_values"), (ColumnIndex.NULL_COUNTS, "null_counts"),
 )
 cdef tuple GROUP_SUMS = (
-    (RowGroup.TOTAL_BYTE_SIZE, "total_byte_size", ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE),
-    (RowGroup.TOTAL_COMPRESSED_SIZE, "total_compressed_size", ColumnMetaData.TOTAL_COMPRESSED_SIZE),
+    (RowGroup.TOTAL_BYTE_SIZE, "total_byte_size", TOTAL_UNCOMPRESSED_SIZE),
+    (RowGroup.TOTAL_COMPRESSED_SIZE, "total_compressed_size", TOTAL_COMPRESSED_SIZE),
 )
 
 
 @cython.final
 cdef class FoundPages:
-    """The result of a walk over the pages of a column chunk, in the units of ColumnMetaData."""
+    """The result of a walk over the pages of a column chunk, in the units of """
 
     def __cinit__(self):
         self.data_pages = []
@@ -127,8 +116,8 @@ cdef int offset_index_disagreements(SourceChunk chunk, FoundPages found, Struct 
         return 0
     for number, entry in enumerate(entries):
         offset, size = found.data_pages[number]
-        at, length = entry.integer(LOCATION_OFFSET), entry.integer(LOCATION_SIZE)
-        before, row = row, entry.integer(LOCATION_FIRST_ROW, -1)
+        at, length = entry.integer(LOCATION_OFFSET), entry.integer(LOCATION_COMPRESSED_PAGE_SIZE)
+        before, row = row, entry.integer(LOCATION_FIRST_ROW_INDEX, -1)
         if at != offset or length != size:
             fault = f"has offset {at} and size {length} for data page {number}, not {offset} and {size}"
         elif row < before or (number == 0 and row):

@@ -17,16 +17,17 @@ from ags1.parquet.structure.consistency cimport (
     FoundPages, column_index_disagreements, offset_index_disagreements, page_disagreements, row_group_disagreements,
     visible_disagreements,
 )
+from ags1.parquet.structure.fields cimport (
+    BLOOM_FILTER_LENGTH, BLOOM_FILTER_OFFSET, CRYPTO_METADATA, ENCRYPTED_COLUMN_METADATA, ENCRYPTION_WITH_COLUMN_KEY,
+    GROUP_COLUMNS, GROUP_NUM_ROWS, KEY_METADATA, META_DATA, TOTAL_COMPRESSED_SIZE,
+)
 
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, LimitError
 from ags1.kms import ServiceRefusal
 from ags1.parquet.native.conversion import Conversion
 from ags1.parquet.native import modules as native_modules
 from ags1.parquet.structure.chunks import INDEX_OFFSETS
-from ags1.parquet.structure.fields import (
-    BloomFilterHeader, ColumnChunk, ColumnCryptoMetaData, ColumnMetaData, EncryptionWithColumnKey, FileMetaData,
-    RowGroup,
-)
+from ags1.parquet.structure.fields import BloomFilterHeader, FileMetaData
 from ags1.parquet.structure.source_file import PageWindows, SourceRowGroup
 from ags1.support.arguments import spelled
 
@@ -46,13 +47,6 @@ cdef str KEY = "column key"
 
 cdef enum:
     KINDS = 10
-
-cdef int META_DATA = ColumnChunk.META_DATA
-cdef int CRYPTO_METADATA = ColumnChunk.CRYPTO_METADATA
-cdef int ENCRYPTED_COLUMN_METADATA = ColumnChunk.ENCRYPTED_COLUMN_METADATA
-cdef int WITH_COLUMN_KEY = ColumnCryptoMetaData.ENCRYPTION_WITH_COLUMN_KEY
-cdef int KEY_METADATA = EncryptionWithColumnKey.KEY_METADATA
-cdef int BLOOM_FILTER_OFFSET = ColumnMetaData.BLOOM_FILTER_OFFSET
 
 
 @cython.final
@@ -119,7 +113,7 @@ cdef class _ModuleWalk:
         for index, structure in enumerate(structures):
             tally.facts["row_groups"] += 1
             try:
-                rows += (<Struct?>structure).integer(RowGroup.NUM_ROWS, 0)
+                rows += (<Struct?>structure).integer(GROUP_NUM_ROWS, 0)
                 self._check_row_group(SourceRowGroup(self.file, index, structure))
             except FAULTS as error:
                 tally.fail(ROW_GROUP, error, row_group=index)
@@ -147,7 +141,7 @@ cdef class _ModuleWalk:
     # -- row groups and column chunks --------------------------------------------------------------------------
 
     cdef int _check_row_group(self, group) except -1:
-        cdef List found = (<Struct>group.structure).list(RowGroup.COLUMNS)
+        cdef List found = (<Struct>group.structure).list(GROUP_COLUMNS)
         cdef list leaves = self.file.leaves, chunks = [], problems = []
         cdef SourceChunk chunk
         cdef int column
@@ -184,7 +178,7 @@ cdef class _ModuleWalk:
             if not known:
                 visible = structure.struct(META_DATA)
                 if visible is not None:
-                    size = visible.integer(ColumnMetaData.TOTAL_COMPRESSED_SIZE, 0)
+                    size = visible.integer(TOTAL_COMPRESSED_SIZE, 0)
                     tally.facts["unchecked_bytes"] += max(0, size)
                 return None
         except FormatError as error:
@@ -204,18 +198,16 @@ cdef class _ModuleWalk:
             self._count(MODULE_COLUMN_METADATA)
             problems = []
             try:
-                try:
-                    visible_disagreements(chunk, problems)
-                finally:
-                    self._contradict(problems, place)
+                visible_disagreements(chunk, problems)
             except FormatError as error:
                 tally.fail(kind, error, **place)
+            self._contradict(problems, place)
         return chunk
 
     cdef bint _has_key(self, group, leaf, str name, Struct structure) except -1:
         """Whether the column is plaintext or its key is known; if not, it is added to the report."""
         cdef Struct crypto = structure.struct(CRYPTO_METADATA)
-        cdef Struct own = None if crypto is None else crypto.struct(WITH_COLUMN_KEY)
+        cdef Struct own = None if crypto is None else crypto.struct(ENCRYPTION_WITH_COLUMN_KEY)
         cdef dict columns = self.tally.columns
         protection = "plaintext" if crypto is None else "footer key" if own is None else "column key"
         columns[name] = protection if columns[name] in ("", protection) else "mixed"
@@ -375,12 +367,10 @@ cdef class _ModuleWalk:
         if not state.broken:
             state.found.values = state.walk.values
             try:
-                try:
-                    page_disagreements(state.chunk, state.found, problems)
-                finally:
-                    self._contradict(problems, state.place())
+                page_disagreements(state.chunk, state.found, problems)
             except FormatError as error:
                 self.tally.fail(NAMES[MODULE_COLUMN_METADATA], error, **state.place())
+            self._contradict(problems, state.place())
         self._check_index(state, MODULE_COLUMN_INDEX)
         self._check_index(state, MODULE_OFFSET_INDEX)
         self._check_bloom_filter(state)
@@ -400,15 +390,13 @@ cdef class _ModuleWalk:
             self.checked += chunk.structure.integer(field + 1, 0)
             if state.broken:
                 return 0
-            try:
-                if kind == MODULE_COLUMN_INDEX:
-                    column_index_disagreements(chunk, state.found, index, problems)
-                else:
-                    offset_index_disagreements(chunk, state.found, index, problems)
-            finally:
-                self._contradict(problems, state.place())
+            if kind == MODULE_COLUMN_INDEX:
+                column_index_disagreements(chunk, state.found, index, problems)
+            else:
+                offset_index_disagreements(chunk, state.found, index, problems)
         except FAULTS as error:
             self.tally.fail(NAMES[kind], error, **state.place(), offset=_integer(chunk.structure, field))
+        self._contradict(problems, state.place())
         return 0
 
     cdef int _check_bloom_filter(self, _ChunkState state) except -1:
@@ -437,7 +425,7 @@ cdef class _ModuleWalk:
                 length = sum([len(each) for each in chunk.bloom_filter() or ()])
             chunk.claim(length)
             self.checked += length
-            stated = metadata.integer(ColumnMetaData.BLOOM_FILTER_LENGTH, length)
+            stated = metadata.integer(BLOOM_FILTER_LENGTH, length)
             if stated != length:
                 text = f"{chunk.name}: bloom_filter_length is {stated}, but by the filter it is {length}"
                 self._contradict([(NAMES[MODULE_BLOOM_FILTER_HEADER], text)], state.place())
