@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
-import math
 import os
 import time
 from collections import Counter
@@ -114,7 +113,7 @@ def expire_snapshots(
         Another writer committed first at each of several attempts.
     Ags1Error, OSError
         The table cannot be read, or the catalog or the storage failed. Files are removed only after the commit: if the
-        message says that snapshots are expired and files remain, the next run or :func:`clean` removes them.
+        message says that snapshots are expired and files remain, :func:`clean` removes them.
     """
     keeps = keeps_statistics(statistics)
     check_age(older_than)
@@ -129,8 +128,8 @@ def expire_snapshots(
         opened.check_newest(state)
         refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
-        limit = 1000 * (time.time() - older_than.total_seconds()) if older_than else math.inf
         if older_than:
+            limit = 1000 * (time.time() - older_than.total_seconds())
             current |= {each["snapshot-id"] for each in metadata.snapshots if each.get("timestamp-ms", 0) > limit}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
@@ -195,7 +194,6 @@ def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
     if not paths:
         # All that the table names would be read.
         return
-
     state = table.load()
     identity, own = _Identities(), _Own(TableMetadata(state.document.fields), table.place)
     named = {identity(table.place(path)) for path in _named_now(table, kms)}
