@@ -280,7 +280,7 @@ def test_a_file_without_an_age_is_refused(rebuilt: RebuiltTable, table_kms: Memo
     # Only files that were added inherit their manifest's number.
     entry.update(status=0, sequence_number=None)
     said = refuses(open_table(rebuilt.write(), table_kms), FormatError, "its manifest has no sequence number for it")
-    assert said.startswith(entry["data_file"]["file_path"])
+    assert entry["data_file"]["file_path"] in said
 
 
 def test_a_data_file_that_is_not_there_is_an_error_of_the_file_system(

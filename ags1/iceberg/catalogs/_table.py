@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
+import importlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -230,7 +231,8 @@ class TakenError(RefusedError, FileExistsError):
 
 
 # Catalog classes are matched by name: their modules need packages that may not be installed.
-_POINTERS = {
+_KINDS = {
+    "builtins.NoneType": ("ags1.iceberg.catalogs.file", "FileTable"),
     "pyiceberg.catalog.hive.HiveCatalog": ("ags1.iceberg.catalogs.hive", "HiveTable"),
     "pyiceberg.catalog.glue.GlueCatalog": ("ags1.iceberg.catalogs.glue", "GlueTable"),
     "pyiceberg.catalog.sql.SqlCatalog": ("ags1.iceberg.catalogs.sql", "SqlTable"),
@@ -269,11 +271,9 @@ def catalog_table(
     """
     properties = io_properties_of(storage_options)
     if catalog is None:
-        from ags1.iceberg.catalogs.file import FileTable
-
         if not isinstance(identifier, str):
             raise ValueError(f"without a catalog a table is a path or URL, not {identifier!r}")
-        found: CatalogTable = FileTable(identifier, properties)
+        found: CatalogTable = _class_for(type(None))(identifier, properties)
     elif expected.moved_from is None:
         found = _in_catalog(loaded(catalog), identifier, properties)
     else:
@@ -314,19 +314,22 @@ def loaded(catalog: Any, **properties: str) -> Any:
 
 
 def _in_catalog(catalog: Any, identifier: str | tuple[str, ...], properties: Mapping[str, str]) -> CatalogTable:
-    import importlib
+    kind = _class_for(type(catalog))
+    name = tuple(catalog.identifier_to_tuple(identifier))
+    if len(name) < 2 or not all(name):
+        raise ValueError(f"{without_secrets(repr(identifier))} is no name of a table: write NAMESPACE.TABLE")
+    made: CatalogTable = kind(catalog, name, {**catalog.properties, **properties})
+    return made
 
-    for kind in type(catalog).__mro__:
-        found = _POINTERS.get(f"{kind.__module__}.{kind.__qualname__}")
+
+def _class_for(catalog: type) -> Any:
+    """Return the class of the tables of a class of catalogs."""
+    for each in catalog.__mro__:
+        found = _KINDS.get(f"{each.__module__}.{each.__qualname__}")
         if found is not None:
-            name = tuple(catalog.identifier_to_tuple(identifier))
-            if len(name) < 2 or not all(name):
-                raise ValueError(f"{without_secrets(repr(identifier))} is no name of a table: write NAMESPACE.TABLE")
-            kind = getattr(importlib.import_module(found[0]), found[1])
-            made: CatalogTable = kind(catalog, name, {**catalog.properties, **properties})
-            return made
+            return getattr(importlib.import_module(found[0]), found[1])
     raise UnsupportedError(
-        f"{type(catalog).__name__} is no catalog that can be committed to here: these are PyIceberg's HiveCatalog, "
+        f"{catalog.__name__} is no catalog that can be committed to here: these are PyIceberg's HiveCatalog, "
         "GlueCatalog, SqlCatalog and RestCatalog, or None with a metadata file"
     )
 

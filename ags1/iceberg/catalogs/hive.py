@@ -18,7 +18,6 @@ import contextlib
 import getpass
 import hmac
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -178,10 +177,8 @@ class HiveTable(PointerTable):
         if str(properties_of(base.document.fields).get(_LOCKS, usual)).lower() != "true":
             yield lambda: None
             return
-        component = ttypes.LockComponent(ttypes.LockType.EXCLUSIVE, ttypes.LockLevel.TABLE, self._database, self._table)
-        request = ttypes.LockRequest([component], user=getpass.getuser(), hostname=socket.gethostname())
         try:
-            found = client.lock(request)
+            found = client.lock(self._catalog._create_lock_request(self._database, self._table))
         except ttypes.MetaException as error:
             raise RefusedError(
                 f"{self.name}: the metastore gives no lock ({error.message}). If nobody commits under its locks, set "

@@ -48,18 +48,7 @@ class RestTable(CatalogTable):
         return self._state(self._ask("GET", self._url("load_table"), params={"snapshots": "all"}))
 
     def check_can_encrypt(self) -> None:
-        """Refuse a server that drops entries of encryption-keys.
-
-        A table of format version 3 without entries temporarily gets one. :meth:`commit` checks whether the server keeps
-        the ``key-id`` of the first encrypted snapshot.
-        """
-        try:
-            state = self._load()
-        except FileNotFoundError:
-            # A table that is yet to be created.
-            return
-        if state.document.fields.get("format-version", 0) >= 3 and not state.document.entries():
-            self._try_keys(state)
+        """Do nothing: :meth:`commit` finds out whether the server keeps what the first encrypted snapshot needs."""
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Send what differs as updates, with what must not have changed as requirements."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
-import math
 import os
 import time
 from collections import Counter
@@ -114,7 +113,7 @@ def expire_snapshots(
         Another writer committed first at each of several attempts.
     Ags1Error, OSError
         The table cannot be read, or the catalog or the storage failed. Files are removed only after the commit: if the
-        message says that snapshots are expired and files remain, the next run or :func:`clean` removes them.
+        message says that snapshots are expired and files remain, :func:`clean` removes them.
     """
     keeps = keeps_statistics(statistics)
     check_age(older_than)
@@ -129,8 +128,8 @@ def expire_snapshots(
         opened.check_newest(state)
         refuse_shared_files(metadata, opened.name)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
-        limit = 1000 * (time.time() - older_than.total_seconds()) if older_than else math.inf
         if older_than:
+            limit = 1000 * (time.time() - older_than.total_seconds())
             current |= {each["snapshot-id"] for each in metadata.snapshots if each.get("timestamp-ms", 0) > limit}
         old = [each for each in metadata.snapshots if each["snapshot-id"] not in current]
         report.snapshots = [each["snapshot-id"] for each in old]
@@ -140,12 +139,8 @@ def expire_snapshots(
         # The kept snapshots are read first: if one of their manifests cannot be read, nothing is removed.
         needed = {identity(opened.place(path)) for path, _ in _files_of(source, kept)}
         going = dict(_files_of(source, old))
-        # A file that is deleted in all kept snapshots is not read, and no snapshot will name it again.
-        gone = {path: kind for path, kind in _files_of(source, kept, deleted=True) if path not in going}
-        for path in (*going, *gone, *metadata.statistics):
+        for path in (*going, *metadata.statistics):
             places.check(path)
-        there = in_parallel(lambda path: _seen(own(path)), gone, SMALL_FILES_AT_ONCE)
-        going |= {path: gone[path] for path, found in zip(gone, there, strict=True) if found is not None}
         staged, named = metadata.staged, metadata.statistics
         report.staged = {number: staged[number] for number in report.snapshots if number in staged}
         metadata.remove_snapshots({each["snapshot-id"] for each in old})
@@ -199,7 +194,6 @@ def remove_statistics(table: CatalogTable, kms: Any, paths: list[str]) -> None:
     if not paths:
         # All that the table names would be read.
         return
-
     state = table.load()
     identity, own = _Identities(), _Own(TableMetadata(state.document.fields), table.place)
     named = {identity(table.place(path)) for path in _named_now(table, kms)}
@@ -353,29 +347,25 @@ def _elsewhere(
                     yield f"{place}/{name}"
 
 
-def _files_of(
-    source: SnapshotFiles, snapshots: list[dict[str, Any]], *, deleted: bool = False
-) -> Iterator[tuple[str, str]]:
-    """Return the files that snapshots need, with their kinds; or those that their manifests mark as deleted."""
+def _files_of(source: SnapshotFiles, snapshots: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Return the files that snapshots need, with their kinds."""
     listed: dict[str, dict[str, Any]] = {}
     # A snapshot of format version 1 may name its manifests itself.
     inline = (path for each in snapshots if "manifest-list" not in each for path in each.get("manifests") or ())
     listed |= {path: {"manifest_path": path} for path in inline}
     snapshots = [each for each in snapshots if "manifest-list" in each]
     for snapshot, found in zip(snapshots, in_parallel(source.manifests, snapshots, SMALL_FILES_AT_ONCE), strict=True):
-        if not deleted:
-            yield snapshot["manifest-list"], "manifest list"
+        yield snapshot["manifest-list"], "manifest list"
         for each in found:
             listed[each["manifest_path"]] = each
 
     def named(each: dict[str, Any]) -> list[tuple[str, str]]:
         # Of an entry, nothing else is kept.
         entries = source.entries(each, metrics=False)
-        return [(entry.path, kind_of(entry.file)) for entry in entries if entry.is_live != deleted]
+        return [(entry.path, kind_of(entry.file)) for entry in entries if entry.is_live]
 
     for path, found_in in zip(listed, in_parallel(named, listed.values(), SMALL_FILES_AT_ONCE), strict=True):
-        if not deleted:
-            yield path, "manifest"
+        yield path, "manifest"
         yield from found_in
 
 

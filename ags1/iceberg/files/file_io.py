@@ -143,8 +143,8 @@ class TableFileKeys:
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")
 
-    def learn_metadata(self, location: str, metadata: bytes | Document, *, shared: bool = True) -> None:
-        """Learn the keys of a metadata file; unless it is `shared`, for this object alone."""
+    def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
+        """Learn the keys of a metadata file."""
         try:
             table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
@@ -152,9 +152,8 @@ class TableFileKeys:
         with self._lock.lock:
             self._own.pop(location, None)
             self._own[location] = table
-        if shared:
-            _tables.drop(location)
-            _tables.keep(location, table)
+        _tables.drop(location)
+        _tables.keep(location, table)
 
     def find(self, path: str) -> KnownFile | None:
         """Return the facts about a file; None if no file above has named it.
@@ -211,6 +210,15 @@ class TableFileKeys:
             found = [known_file(each.file) for each in entries]
         self.learn(found)
         return found
+
+
+def refuse_form(known: KnownFile) -> None:
+    """Raise a FormatError for a file that is no AGS1 stream, and no Parquet file."""
+    if known.file_format not in ("avro", "puffin"):
+        raise FormatError(
+            f"{known.path}: encrypted files of the format {known.file_format} are not supported: Iceberg encrypts "
+            "Parquet, Avro and Puffin"
+        )
 
 
 def known_manifest(listed: Mapping[str, Any]) -> KnownFile:
@@ -434,11 +442,7 @@ class EncryptedInputFile(InputFile):
             return self._io.stored(self.location, known.stored_length)
         if known.file_format == "parquet":
             return self._parquet_view(known)
-        if known.file_format not in ("avro", "puffin"):
-            raise FormatError(
-                f"{self.location}: encrypted files of the format {known.file_format} are not supported: Iceberg "
-                "encrypts Parquet, Avro and Puffin"
-            )
+        refuse_form(known)
         key_metadata = known.key_metadata
         length = key_metadata.file_length
         source = self._io.source(self.location, known.stored_length)
@@ -607,19 +611,12 @@ class SnapshotFiles:
         self.io = file_io
 
     @classmethod
-    def of(cls, state: TableState, kms: Any, table: CatalogTable, *, is_old: bool = False) -> SnapshotFiles:
-        """Open a table in a state, also if some of its files are plaintext.
-
-        An old state, for which nobody vouches, says nothing to other readers of this process.
-        """
-        # An old state may be under an old master key.
-        key_id = None if is_old else table.expected.table_key_id
-        where = table.expected.allowed_locations, table.expected.moved_from
-        file_io = file_io_at(state, table.io_properties, kms, Expected(key_id, None, True, "trusted", *where))
-        if is_old:
-            file_io.keys.learn_metadata(state.metadata_location, state.document, shared=False)
-        else:
-            file_io.read_metadata(state.metadata_location)
+    def of(cls, state: TableState, kms: Any, table: CatalogTable) -> SnapshotFiles:
+        """Open a table in a state, also if some of its files are plaintext."""
+        known = table.expected
+        expected = Expected(known.table_key_id, None, True, "trusted", known.allowed_locations, known.moved_from)
+        file_io = file_io_at(state, table.io_properties, kms, expected)
+        file_io.read_metadata(state.metadata_location)
         return cls(file_io)
 
     def manifests(self, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -171,7 +171,7 @@ class EncryptedArrowScan:
         groups = task.deletes.equality_deletes if isinstance(task, ScanTask) else ()
         field_ids = dict.fromkeys(() if self._filter is None else self._filter.field_ids)
         field_ids |= dict.fromkeys(field_id for group in groups for field_id in group.field_ids)
-        columns, whole = self._whole_of(field_ids) if field_ids else (None, self)
+        columns, whole = (None, self) if self._filter is None and not groups else self._whole_of(field_ids)
         own = range(len(self.schema.fields))
         most = self._limit
         with closing(whole.batches(task, positions)) as batches:

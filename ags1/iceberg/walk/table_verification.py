@@ -16,7 +16,7 @@ from typing import Any
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import FormatError, TruncatedError
-from ags1.iceberg.files.file_io import EncryptedFileIO
+from ags1.iceberg.files.file_io import EncryptedFileIO, refuse_form
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.storage import DescriptorSource, Location, Source
@@ -216,11 +216,7 @@ class FileChecker:
 
         known = file.known
         assert known.key_metadata is not None
-        if known.file_format not in ("avro", "puffin"):
-            raise FormatError(
-                f"{file.path}: encrypted files of the format {known.file_format} are not supported: Iceberg encrypts "
-                "Parquet, Avro and Puffin"
-            )
+        refuse_form(known)
         length = known.key_metadata.file_length
         if length is None and self._io.expected.length_policy != "file":
             length = self._io.new_input(file.path)._length(known)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ags1.core.gcm import random_bytes
@@ -23,23 +23,7 @@ _VERSIONS = (2, 3)
 _DATA_KEY_LENGTHS = (16, 24, 32)
 _STATISTICS = ("statistics", "partition-statistics")
 _GC = "gc.enabled"
-STAGED, _PUBLISHED = "wap.id", "published-wap-id"
-
-
-def statistics_of(fields: Mapping[str, Any]) -> list[str]:
-    """Return the paths of the statistics files that a table's metadata names."""
-    return [each["statistics-path"] for name in _STATISTICS for each in fields.get(name) or ()]
-
-
-def ancestors_of(snapshots: Iterable[Mapping[str, Any]], numbers: Iterable[Any]) -> set[int]:
-    """Return the ids of those snapshots that have one of these numbers, or from which one of them was made."""
-    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in snapshots}
-    found = set[int]()
-    for number in numbers:
-        while number in parents and number not in found:
-            found.add(number)
-            number = parents[number]
-    return found
+_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 
 
 class TableMetadata:
@@ -131,7 +115,7 @@ class TableMetadata:
     @property
     def statistics(self) -> list[str]:
         """Paths of the statistics files."""
-        return statistics_of(self.fields)
+        return [each["statistics-path"] for name in _STATISTICS for each in self.fields.get(name) or ()]
 
     @property
     def staged(self) -> dict[int, str]:
@@ -141,11 +125,17 @@ class TableMetadata:
         """
         summaries = {each["snapshot-id"]: each.get("summary") or {} for each in self.snapshots}
         published = {each.get(_PUBLISHED) for each in summaries.values()}
-        history = ancestors_of(self.snapshots, (ref["snapshot-id"] for ref in self.refs.values()))
+        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.snapshots}
+        history = set[int]()
+        for ref in self.refs.values():
+            number = ref["snapshot-id"]
+            while number in parents and number not in history:
+                history.add(number)
+                number = parents[number]
         return {
-            number: summary[STAGED]
+            number: summary[_STAGED]
             for number, summary in summaries.items()
-            if STAGED in summary and summary[STAGED] not in published and number not in history
+            if _STAGED in summary and summary[_STAGED] not in published and number not in history
         }
 
     @property
