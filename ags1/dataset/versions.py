@@ -12,7 +12,7 @@
       "key": {...},               the master key, and the key of the dataset, wrapped (ags1.dataset.keys)
       "manifest": {"name": ..., "key": ...},  the root, and its key metadata, sealed (ags1.dataset.manifests)
       "file-count": 2, "plaintext-bytes": 10,
-      "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.expiry)
+      "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.maintenance)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
       "tag": "..."                HMAC over all other fields, with a key derived from the dataset's
     }

@@ -41,8 +41,7 @@ from ags1.storage import Location, SortedListing, Twins, directory_mode, inside
 from ags1.streams.files import Progress
 from ags1.support.arguments import spelled
 from ags1.support.words import counted
-from ags1.work.threads import SharedProgress, run_on_threads
-from ags1.work.units import UnitOutcome
+from ags1.work.units import SharedProgress, UnitOutcome, run_on_threads
 
 _LOG = logging.getLogger("ags1.dataset")
 
@@ -329,7 +328,7 @@ class _Writing:
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
-            elif found.is_directory:
+            elif found.error is None and found.path.endswith("/"):
                 made = DatasetEntry.of_directory(
                     found.path, found.identity.mtime_ns, self._transaction.next_version, found.mode
                 )
