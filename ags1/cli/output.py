@@ -14,7 +14,6 @@ from ags1.support.words import printable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 
 class OutputClosed(Exception):

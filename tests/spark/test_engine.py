@@ -296,7 +296,7 @@ def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     over[0] = 1
     assert made.line() == "ags1 encrypt: 375 of 1,500 files and more, 1.1 GB, 268.4 MB/s"
     made.listed()
-    assert made.line() == "ags1 encrypt: 375 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 13 s left"
+    assert made.line() == "ags1 encrypt: 375 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 12 s left"
     over[0] = 4
     assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.3 GB of 4.3 GB, 1.1 GB/s"
 

@@ -22,8 +22,6 @@ from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.dataset import Dataset, ExpireReport, Pins, RunReport
 
 DATASET = Positional("DATASET", "directory or URL of the dataset", dest="vault", type=directory)

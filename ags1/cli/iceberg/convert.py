@@ -17,9 +17,6 @@ from ags1.support.typing import Any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from ags1.streams.files import Progress
 
 PLAN_FIELDS = "location, plan, report (null if nothing was done), error"

@@ -44,7 +44,6 @@ def files(where: Namespace, sizes: bool, said: Namespace) -> int:
     examples:
       ags1 iceberg files t/ --kms local:keys.json --snapshot all --format csv
     """
-    from ags1.cli.parquet.rows import write_rows
     from ags1.iceberg.walk.table_walk import files_table, walk
 
     with opened(where, said) as table, Reporter(said, ("reading", "read")):
