@@ -142,13 +142,9 @@ class Transaction:
         if base is None:
             assert key_id is not None
             key = WrappedKey(key_id).another(access.kms)
-        elif key_id in (None, base.key_id):
-            key = base.key
         else:
-            raise ValueError(
-                f"the dataset {location} is under the master key {base.key_id!r}, not {key_id!r}: name that, or rewrap "
-                "the dataset"
-            )
+            base.refuse_other_key(key_id, location)
+            key = base.key
         keys = DatasetKeys(key, access.kms, location.shown)
         if base is not None:
             base.authenticate(keys, location.shown)

@@ -131,6 +131,14 @@ class Version:
                 f"{name} was changed, or is of another dataset: put the true file back, or open an older version"
             )
 
+    def refuse_other_key(self, key_id: str | None, where: Location) -> None:
+        """Raise ValueError if a caller names another master key."""
+        if key_id and key_id != self.key_id:
+            raise ValueError(
+                f"the dataset {where} is under the master key {self.key_id!r}, not {key_id!r}: name that, or rewrap "
+                "the dataset"
+            )
+
     @classmethod
     def parse(cls, data: Buffer, number: int, name: str) -> Version:
         """Parse the file of a version. It is not authentic before :meth:`authenticate`."""

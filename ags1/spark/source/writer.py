@@ -78,11 +78,7 @@ def writer_for(
     else:
         key = base.key
         base.authenticate(DatasetKeys(key, client, location.shown), location.shown)
-        if checked.key_id and checked.key_id != base.key_id:
-            raise ValueError(
-                f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
-                "or rewrap the dataset"
-            )
+        base.refuse_other_key(checked.key_id, location)
     if base is not None and base.file_count > 0 and not overwrite:
         refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create(key, client)
