@@ -50,7 +50,8 @@ class EncryptUnit(NamedTuple):
 
     `path` is the path in the dataset, `source` the path relative to the source ("" if that is the file itself);
     `identity` is that of the whole source in the listing; `name` is the name of the object. A range begins at `start`
-    of a file of `whole` bytes; `whole` is -1 if the unit is a whole file.
+    of a file of `whole` bytes; `whole` is -1 if the unit is a whole file. A `small` one, which is a whole file, is done
+    together with others.
     """
 
     path: str
@@ -61,6 +62,7 @@ class EncryptUnit(NamedTuple):
     mode: int | None = None
     start: int = 0
     whole: int = -1
+    small: bool = False
 
 
 class ReadUnit(NamedTuple):
@@ -118,7 +120,13 @@ def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
     if unit.size <= step:
         return [unit]
     return [
-        unit._replace(size=min(step, unit.size - start), name=part_name(unit.name, index), start=start, whole=unit.size)
+        unit._replace(
+            size=min(step, unit.size - start),
+            name=part_name(unit.name, index),
+            start=start,
+            whole=unit.size,
+            small=False,
+        )
         for index, start in enumerate(range(0, unit.size, step))
     ]
 
@@ -140,10 +148,6 @@ class EncryptWorker(Work):
         self._keys = keys
         self._again = again
         self.are_local = source.is_local and target.is_local
-
-    def is_small(self, unit: EncryptUnit) -> bool:
-        """Whether it is a small file; a range is none."""
-        return unit.whole < 0 and unit.size <= SMALL
 
     def together(self, units: list[EncryptUnit]) -> list[tuple[tuple[str, int], ...] | Exception]:
         """Encrypt small files by one call."""

@@ -33,7 +33,7 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, Skipped, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, latest_number, numbers
-from ags1.dataset.worker import EncryptUnit, EncryptWorker, on_threads
+from ags1.dataset.worker import SMALL, EncryptUnit, EncryptWorker, on_threads
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
@@ -416,6 +416,7 @@ class _Writing:
             identity=found.identity,
             name=new_object_name(found.path, self._transaction.run.id),
             mode=found.mode,
+            small=found.identity.size <= SMALL,
         )
 
     # -- outcomes --------------------------------------------------------------------------------------------------

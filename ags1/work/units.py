@@ -92,7 +92,7 @@ class Work:
 
     def is_small(self, unit: Any) -> bool:
         """Whether a unit is done together with others."""
-        return False
+        return getattr(unit, "small", False)
 
     def one(self, unit: Any, threads: int | None, advance: Advance) -> Any:
         """Do one unit on so many threads, and return its result."""

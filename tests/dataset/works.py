@@ -12,7 +12,16 @@ from ags1.dataset.names import new_object_name
 from ags1.dataset.runs import DatasetRun, Done
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker, cut, on_threads
+from ags1.dataset.worker import (
+    SMALL,
+    DecryptWorker,
+    EncryptUnit,
+    EncryptWorker,
+    ReadUnit,
+    VerifyWorker,
+    cut,
+    on_threads,
+)
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location
 from ags1.work.units import SharedProgress, UnitOutcome, run_on_threads
@@ -53,6 +62,7 @@ class Work:
                 found.identity,
                 new_object_name(found.path, self.run.id),
                 found.mode,
+                small=found.size <= SMALL,
             )
             for found in found_in(self.source)[0]
         ]

@@ -348,7 +348,7 @@ def test_a_full_disk_fails_every_file_that_is_left_once(
     reference = RunReference.create(WrappedKey("lake"), kms.load(kms_url))
     work = EncryptWork(locate(raw), locate(tmp_path / "vault"), Opener(reference, kms_url))
     found = scan(Location(raw), "", Filter(), None, lambda path, why: None)
-    units = [EncryptUnit(each.path, 1, each.source, each.identity, "all", f"{each.path}.ags1") for each in found]
+    units = [EncryptUnit(each.path, 1, each.source, each.identity, "all", small=True) for each in found]
     write = LocalTarget.write_new
     done: list[str] = []
 

@@ -21,7 +21,7 @@ from ags1.dataset.runs import Done, interrupted
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.dataset.transaction import Transaction
-from ags1.dataset.worker import EncryptUnit
+from ags1.dataset.worker import SMALL, EncryptUnit
 from ags1.errors import ConflictError
 from ags1.spark import datasets
 from ags1.spark.engine.dataset_work import EncryptWork
@@ -245,7 +245,7 @@ class Zombie:
         self.work = EncryptWork(locate(raw), locate(vault), Opener(self.run.keys.reference, kms_url))
         self.units = [
             EncryptUnit(each.path, each.size, each.source, each.identity,
-                        new_object_name(each.path, self.run.id), each.mode)
+                        new_object_name(each.path, self.run.id), each.mode, small=each.size <= SMALL)
             for each in scan(Location(raw), "", Filter(), None, lambda path, why: None)
         ]  # fmt: skip
 
