@@ -46,7 +46,7 @@ def audit(locations: list[str], policy: Namespace, kms: Namespace, threads: int 
       4 something could not be read; 5 a file outside of --allow is not encrypted
     """
     from ags1.audit import audit as look
-    from ags1.cli.kms import client_of
+    from ags1.cli.kms.clients import client_of
 
     with contextlib.ExitStack() as stack:
         client: Any = stack.enter_context(client_of(kms)) if kms.kms else None

@@ -36,7 +36,6 @@ OWN_OPTIONS = frozenset(
     ("called", "needed", "run", "json", "report", "traceback", "master", "remote", "conf", "yes", "spark", "catalog")
 )
 _SHOWN = 5
-_WITHOUT_KMS = ("verify_parquet", "clean")
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONVERSIONS = frozenset({"encrypt_table", "decrypt_table", "rekey_table", "compact_table"})
 # Errors whose message says enough.
@@ -108,35 +107,25 @@ class _Job:
     def run(self) -> int:
         # A missing package is said before anything else is done.
         getattr(ags1.spark, self._function)
-        if self._arguments.get("kms", "") is None and self._function not in _WITHOUT_KMS:
+        if self._arguments.get("kms", "") is None and self._function != "verify_parquet":
             raise UsageError("a KMS is needed: --kms URL or the variable AGS1_KMS, such as aws:?region=eu-central-1")
         path = self._arguments.pop("pin", None)
         if path is None:
             return self._run()
         from ags1.cli.dataset.datasets import load_pins, save_pins
-        from ags1.spark.decryption import open_dataset
+        from ags1.spark.datasets import open_dataset
 
         # `source` of what reads a dataset, else `target`.
         place = self._arguments["source" if self._command in ("dataset decrypt", "dataset verify") else "target"]
-        kms = self._checked_kms() if self._arguments["kms"] is not None else None
-        if kms is None:
-            raise UsageError("--pin needs --kms: without it nothing of the dataset is authenticated")
         pins = self._arguments["pins"] = load_pins(path, place)
         code = self._run()
-        if code in (EXIT_OK, EXIT_UNPROTECTED) and not self._arguments.get("dry_run"):
-            renewed = self._arguments.get("new_key_id")
-            known = pins if pins is None or renewed is None else pins.under(renewed)
-            new_kms = self._arguments.get("new_kms")
-            with open_dataset(locate(place, self._spark), new_kms or kms, None, None, known) as found:
+        if code in (EXIT_OK, EXIT_UNPROTECTED):
+            with open_dataset(locate(place, self._spark), self._checked_kms(), None, None, pins) as found:
                 save_pins(path, pins, found)
         return code
 
     def _run(self) -> int:
         function = self._function
-        if function == "clean":
-            return self._clean()
-        if function == "rewrap":
-            return self._rewrap()
         if function in _CONVERSIONS:
             return self._convert(function)
         self._check_report()
@@ -192,12 +181,6 @@ class _Job:
                 self._command, options.master, options.remote, options.conf or {}, loud=options.traceback
             )
         return self._spark
-
-    def _session_for(self, place: str) -> Any:
-        """A session if one is requested, or if its configuration may have settings of the storage; else None."""
-        options = self._options
-        wanted = options.master or options.remote or options.conf or _SUBMITTED in os.environ
-        return self._session() if wanted or not locate(place).is_local else None
 
     def _need_consent(self) -> None:
         """Refuse what cannot be undone without --yes. Even its plan would take a session."""
@@ -312,25 +295,6 @@ class _Job:
         return report
 
     # -- commands that are no runs over many files -------------------------------------------------------------------
-
-    def _clean(self) -> int:
-        self._need_consent()
-        arguments = dict(self._arguments)
-        target, dry_run = arguments.pop("target"), arguments["dry_run"]
-        if arguments["kms"] is not None:
-            self._checked_kms()
-        removed = ags1.spark.clean(self._session_for(target), target, **arguments)
-        summary = f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'leftover')} of {target}"
-        return self._tell_of({"removed": removed, "dry_run": dry_run}, [*removed, summary])
-
-    def _rewrap(self) -> int:
-        arguments = {**self._arguments, "kms": self._checked_kms()}
-        target = arguments.pop("target")
-        report = ags1.spark.rewrap(self._session_for(target), target, arguments.pop("new_key_id"), **arguments)
-        old, new, dry_run = report.old_key_id, report.new_key_id, report.dry_run
-        fields = {"target": target, "old_key_id": old, "new_key_id": new, "dry_run": dry_run}
-        verb = "would put" if dry_run else "put"
-        return self._tell_of(fields, [f"{verb} {target} under {new!r}, instead of {old!r}"])
 
     def _convert(self, function: str) -> int:
         self._need_consent()

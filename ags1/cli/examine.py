@@ -11,10 +11,9 @@ from collections.abc import Callable
 from ags1 import layout
 from ags1.cli.command import Positional, command
 from ags1.cli.keys import LENGTH_HELP, Keys
-from ags1.cli.output import say, say_json, warn
+from ags1.cli.output import say, say_json, standard_input, warn
 from ags1.cli.paths import STANDARD, Job, dataset_above, expand, refuse_reading, shown
 from ags1.cli.report import Reporter
-from ags1.cli.standard import standard_input
 from ags1.cli.transfer import work_through
 from ags1.cli.verification import VERIFY_FIELDS, verified
 from ags1.errors import Ags1Error, AuthenticationError

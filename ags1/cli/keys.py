@@ -9,9 +9,8 @@ import stat
 from argparse import Namespace
 
 from ags1.cli.command import Positional, command
-from ags1.cli.output import say, warn
+from ags1.cli.output import refuse_terminal, say, warn, write_out
 from ags1.cli.paths import shown
-from ags1.cli.standard import refuse_terminal, write_out
 from ags1.core.gcm import Key
 from ags1.errors import KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _DAY = 24.0 * 3600
 _BITS: dict[str, Any] = {"type": int, "choices": (128, 192, 256)}
-_ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 
 
 class Option:
@@ -42,7 +41,8 @@ def _section(title: str) -> Callable[..., None]:
     """Return what adds options to a section of the help: ``option("-f --flag VALUE", help)``.
 
     A flag without a VALUE is True if it is given; with ``clears="name"`` it makes that False. A VALUE that ends with
-    ``...`` may be given several times. Other settings are those of argparse.
+    ``...`` may be given several times. A VALUE ``a|b`` is one of these, by default the first. Other settings are those
+    of argparse.
     """
 
     def option(spelling: str, text: str, *, name: str = "", clears: str = "", **settings: Any) -> None:
@@ -50,12 +50,15 @@ def _section(title: str) -> Callable[..., None]:
         metavar = " ".join(spelling.split()[len(flags) :])
         if clears:
             settings |= {"action": "store_false", "dest": clears}
-        elif not metavar and "choices" not in settings and "action" not in settings:
+        elif "|" in metavar:
+            choices = metavar.split("|")
+            settings = {"choices": choices, "default": choices[0]} | settings
+        elif metavar:
+            settings["metavar"] = metavar.removesuffix("...")
+        elif "choices" not in settings and "action" not in settings:
             settings["action"] = "store_true"
         if metavar.endswith("..."):
             settings["action"] = "append"
-        if metavar:
-            settings["metavar"] = metavar.removesuffix("...")
         OPTIONS[name or flags[-1][2:]] = Option(title, flags, settings | {"help": text})
 
     return option
@@ -157,13 +160,7 @@ option(
     "store the wrapped keys beside the file, in _KEY_MATERIAL_FOR_NAME.json",
     clears="internal_key_material",
 )
-option(
-    "--data-key-bits BITS",
-    "128, 192 or 256: size of the fresh keys (128)",
-    type=int,
-    choices=(128, 192, 256),
-    default=128,
-)
+option("--data-key-bits BITS", "128, 192 or 256: size of the fresh keys (128)", **_BITS, default=128)
 option(
     "--data-key-bits BITS",
     "128, 192 or 256: size of the keys of files (the table's, or 128)",
@@ -211,19 +208,14 @@ option(
     dest="metadata_hash",
 )
 option(
-    "--expected-algorithm",
-    "refuse files with the other one",
-    dest="algorithm",
-    choices=_ALGORITHMS,
+    "--expected-algorithm AES_GCM_V1|AES_GCM_CTR_V1", "refuse files with the other one", dest="algorithm", default=None
 )
 option("--allow-plaintext", "accept files that are not encrypted as well")
 option("--no-check-footer", "do not verify the signature of a plaintext footer", clears="check_footer_integrity")
 option(
-    "--length-policy",
+    "--length-policy trusted|metadata-hint|file",
     "for AGS1 files without a length in their key metadata, as iceberg-rust writes them: refuse them "
     "(trusted), use the length from the parent metadata (metadata-hint), or that of the file itself (file)",
-    choices=("trusted", "metadata-hint", "file"),
-    default="trusted",
 )
 option("--length BYTES", "trusted length of the one encrypted file, as `ags1 encrypt` said it", type=values.size)
 option("--any-length", "accept files without a trusted length: blocks missing at the end of one go unnoticed")
@@ -241,16 +233,12 @@ option(
 )
 option("--exclude GLOB...", "not these files (may be repeated)")
 option(
-    "--others",
+    "--others error|copy|skip",
     "files that are not Parquet: refuse to begin (error), copy them as they are, or leave them out",
-    choices=("error", "copy", "skip"),
-    default="error",
 )
 option(
-    "--missing-columns",
+    "--missing-columns fail|skip",
     "files that lack a column with a key: refuse to begin (fail), or encrypt those that a file has",
-    choices=("fail", "skip"),
-    default="fail",
 )
 option("--prefix PATH", "directory in the dataset that SOURCE stands for", default="")
 option("--delete", "remove from the new version files that the source no longer has")
@@ -314,12 +302,7 @@ option("--columns COLUMNS", "only these columns, with commas; no keys of others"
 option("--filter EXPRESSION", "only these rows: amount > 10 and country = 'CH'")
 option("--limit N", "no more than N rows", type=values.rows)
 option("-n --rows N", "how many rows to show (10)", type=values.rows, default=10)
-option(
-    "--missing-keys",
-    "columns whose key is missing: an error, or left out (error)",
-    choices=("error", "drop"),
-    default="error",
-)
+option("--missing-keys error|drop", "columns whose key is missing: an error, or left out (error)")
 
 option = _section("encryption")
 option(
@@ -349,17 +332,15 @@ option(
 )
 option("--encrypt-all", "encrypt columns without a key of their own with the footer key")
 option(
-    "--algorithm",
+    "--algorithm AES_GCM_V1|AES_GCM_CTR_V1",
     "AES_GCM_V1, or AES_GCM_CTR_V1, which does not authenticate the contents of pages",
-    choices=_ALGORITHMS,
-    default="AES_GCM_V1",
 )
 option("--plaintext-footer", "sign the footer instead of encrypting it: the schema stays readable")
 option(
-    "--data-page-v2",
+    "--data-page-v2 arrow|java",
     "form of V2 pages: arrow (PyArrow, arrow-rs, DuckDB) or java (Spark, Iceberg; plaintext levels); by "
     "default java for Iceberg's key metadata, else arrow",
-    choices=("arrow", "java"),
+    default=None,
 )
 option(
     "--no-store-aad-prefix", "do not store the prefix in the file: readers must supply it", clears="store_aad_prefix"
@@ -378,10 +359,7 @@ option(
 )
 
 option = _section("files of the table")
-option(
-    "--sort-by FIELD...",
-    "sort the rows of each file by this field: 'ts desc nulls last' (may be repeated)",
-)
+option("--sort-by FIELD...", "sort the rows of each file by this field: 'ts desc nulls last' (may be repeated)")
 option(
     "--target-size SIZE",
     "bytes of a new file, such as 256M (the table's property, else 512M)",
@@ -390,21 +368,13 @@ option(
 )
 option("--rewrite-all", "write files of the right size without deletes again too")
 option("--partition-paths", "keep partition values in the paths of files, where everybody sees them")
-option(
-    "--statistics",
-    "statistics files, which are never encrypted and tell of the data (drop)",
-    choices=("drop", "keep"),
-    default="drop",
-)
+option("--statistics drop|keep", "statistics files, which are never encrypted and tell of the data (drop)")
 option("--enable-only", "encrypt only new files; existing files stay as they are")
 option("--expire", "remove the snapshots and files from before, as `ags1 iceberg expire` does")
 
 option = _section("new table")
 option("--schema FILE", "columns of this Parquet, CSV or Arrow file, or Iceberg's JSON")
-option(
-    "--partition-by FIELD...",
-    "partition by this field: country, day(ts), bucket(16, id) (may be repeated)",
-)
+option("--partition-by FIELD...", "partition by this field: country, day(ts), bucket(16, id) (may be repeated)")
 option("--location URL", "directory of the table (where the catalog puts it)")
 option("--set NAME=VALUE", "a property of the table", dest="properties", action=values.Pair, default={})
 
@@ -523,7 +493,7 @@ option(
 option("--threshold PERCENT", "the smallest slow-down that matters (5)", type=values.percent, default=5.0)
 
 option = _section("output")
-option("--format", "form of rows (table)", choices=("table", "csv", "json"), default="table")
+option("--format table|csv|json", "form of rows (table)")
 option(
     "--report FILE",
     "write a row for each file: FILE.parquet, or FILE.json[l] with one JSON object a line; each run replaces it",
@@ -533,10 +503,7 @@ option("--json", "JSON output: one object, or one object a line")
 option("-q --quiet", "print errors only")
 option("-v --verbose", "a line for each file, also if there are many")
 option(
-    "--progress",
-    "a progress bar on a terminal; always also writes a line to a log every ten seconds",
-    choices=("auto", "always", "never"),
-    default="auto",
+    "--progress auto|always|never", "a progress bar on a terminal; always also writes a line to a log every ten seconds"
 )
 option("--traceback", "show the traceback of errors, also from Java")
 

@@ -40,8 +40,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if not isinstance(inner, CommandGroup):
             break
         group, words = inner, words[1:]
-    if not on_spark and words and inner is not None and inner.is_for_clusters:
-        raise UsageError(f"`{group.prog} {words[0]}` runs on Spark: add --spark")
     return _parser_of(group, words[0] if words else "", on_spark).parse(words)
 
 
@@ -58,13 +56,14 @@ def whole_parser(*, on_spark: bool = False) -> CommandParser:
 
 def _parser_of(group: CommandGroup, only: str | None, on_spark: bool) -> CommandParser:
     """The parser of a group, with the options of one of its commands, or with None, of all."""
+    epilog = SPARK_EPILOG if on_spark and group is COMMANDS else group.epilog
     parser = CommandParser(
         prog=group.prog,
         what=group.what,
         on_spark=on_spark,
         hints=group.hints,
         description=group.description,
-        epilog=SPARK_EPILOG if on_spark and group is COMMANDS else group.epilog,
+        epilog=epilog if isinstance(epilog, str) else epilog(),
     )
     if group is COMMANDS:
         parser.add_argument("--version", action="store_true", help="show the version and exit")
@@ -73,7 +72,7 @@ def _parser_of(group: CommandGroup, only: str | None, on_spark: bool) -> Command
             parser.add_command(name, entry.summary)
             if only is None:
                 parser.replace_command(name, _parser_of(entry, None, on_spark))
-        elif entry.has_cluster_form if on_spark else not entry.is_for_clusters:
+        elif entry.has_cluster_form or not on_spark:
             parser.add_command(name, entry.summary, group.load(name) if only in (None, name) else None)
     return parser
 

@@ -11,8 +11,7 @@ from argparse import Namespace
 from collections import namedtuple
 
 from ags1.cli.command import Positional
-from ags1.cli.output import warn
-from ags1.cli.standard import standard_input
+from ags1.cli.output import standard_input, warn
 from ags1.streams.metadata_files import SUFFIX
 from ags1.support.exit_codes import UsageError
 from ags1.support.typing import Any

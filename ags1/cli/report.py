@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ags1.cli.output import OutputClosed, forget_output, say
 from ags1.support.periodic import Periodic
-from ags1.support.words import counted, printable, size_text
+from ags1.support.words import counted, duration_text, printable, size_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Reporter:
         """How far the work is, the most important first."""
         done, total = self._sum, self._total
         if not done and total is None:
-            return [_duration(now - self._started)]
+            return [duration_text(now - self._started)]
         if total and done > total:
             # The total is of what is stored, or the file grew.
             total = done
@@ -161,7 +161,7 @@ class Reporter:
             state.append(f"{self._finished:,}/{counted(self._file_count, 'file')}")
         state.append(f"{size_text(rate)}/s")
         if total and rate > 0:
-            state.append(f"{_duration((total - done) / rate)} left")
+            state.append(f"{duration_text((total - done) / rate)} left")
         return state
 
     def finished(self, line: str, record: dict[str, Any]) -> None:
@@ -227,14 +227,6 @@ class Reporter:
             self._bar.print(line)
         else:
             print(line, file=sys.stderr, flush=True)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _joined(state: list[str], width: int) -> str:

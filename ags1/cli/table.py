@@ -9,9 +9,11 @@ from ags1.support.exit_codes import EXIT_CODES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ags1.cli.command import Command
+
+    Text = str | Callable[[], str]
 
 _EPILOG = f"""\
 {EXIT_CODES}
@@ -97,6 +99,34 @@ The variable AGS1_KMS stands for --kms.
 """
 
 
+_KMS = """\
+services:
+  local:PATH                             a keystore file; password from
+                                         --password-file, AGS1_KMS_PASSWORD,
+                                         or the terminal
+{services}
+  module:package.module.Class            a client of your own
+  Secrets never stand in the URL, where every user of the machine could read
+  them. The variable AGS1_KMS stands for --kms.
+
+options of a URL, ?NAME=VALUE&NAME=VALUE behind it, in quotes for the shell:
+{options}, check; of a service also timeout
+
+`ags1 kms ACTION --help` explains each action.
+"""
+
+
+def _kms_help() -> str:
+    from ags1.kms.services import COMMON_OPTIONS, LOCAL_OPTIONS, SERVICES
+
+    options = {"local": LOCAL_OPTIONS, **{name: each.options for name, each in SERVICES.items()}}
+    options["any"] = COMMON_OPTIONS
+    return _KMS.format(
+        services="\n".join(f"  {each.form:<37}  {each.what}" for each in SERVICES.values()),
+        options="\n".join(f"  {name:<9} {', '.join(sorted(each))}" for name, each in options.items()),
+    )
+
+
 class CommandEntry:
     """A command: the module that has it, a line of help, and whether it runs on Spark too."""
 
@@ -104,14 +134,13 @@ class CommandEntry:
         self.module = module
         self.summary = summary
         self.has_cluster_form = bool(spark)
-        self.is_for_clusters = spark == FOR_CLUSTERS
 
 
 class CommandGroup:
     """Commands under a name of their own. `hints` are what to say of options that none of them has."""
 
     def __init__(
-        self, prog: str, summary: str, description: str, epilog: str, hints: Mapping[str, str] | None = None
+        self, prog: str, summary: str, description: str, epilog: Text, hints: Mapping[str, str] | None = None
     ) -> None:
         self.prog = prog
         self.summary, self.description, self.epilog = summary, description, epilog
@@ -124,7 +153,7 @@ class CommandGroup:
         self.commands[name] = CommandEntry(module, summary, spark)
 
     def group(
-        self, name: str, summary: str, description: str, epilog: str, hints: Mapping[str, str] | None = None
+        self, name: str, summary: str, description: str, epilog: Text, hints: Mapping[str, str] | None = None
     ) -> CommandGroup:
         """Add a group."""
         made = self.commands[name] = CommandGroup(f"{self.prog} {name}", summary, description, epilog, hints)
@@ -137,11 +166,13 @@ class CommandGroup:
         entry = self.commands[name]
         assert isinstance(entry, CommandEntry)
         module = ".".join(["ags1.cli", *self.prog.split()[1:], entry.module])
-        found: Command = getattr(importlib.import_module(module), name)
+        made = importlib.import_module(module)
+        # A name that Python has itself gets an underscore.
+        found: Command = getattr(made, f"{name}_", None) or getattr(made, name)
         return found
 
 
-SPARK, FOR_CLUSTERS = "also on Spark", "on Spark alone"
+SPARK = "also on Spark"
 
 COMMANDS = CommandGroup(
     "ags1",
@@ -161,7 +192,12 @@ COMMANDS.add("info", "machine", "show the version, the OpenSSL and what AES-GCM 
 COMMANDS.add(
     "bench", "bench", "measure encryption and decryption in memory on this machine, beside copies of as many bytes"
 )
-COMMANDS.add("kms", "kms", "wrap keys with master keys of a key management service, or of a local keystore")
+_kms = COMMANDS.group(
+    "kms",
+    "wrap keys with master keys of a key management service, or of a local keystore",
+    "Wrap keys with master keys of a key management service, or of a local keystore.",
+    _kms_help,
+)
 _dataset = COMMANDS.group(
     "dataset",
     "encrypt directories of files under master keys, and work with them",
@@ -194,24 +230,26 @@ _iceberg = COMMANDS.group(
 )
 COMMANDS.add("completion", "completion", "print what makes a shell complete the commands and options of ags1")
 
+_kms.add("init", "actions", "make a local keystore, or add keys to one that exists")
+_kms.add("list", "actions", "list the key ids of a local keystore")
+_kms.add("rotate", "actions", "give a key of a local keystore a fresh version")
+_kms.add("remove", "actions", "destroy a key of a local keystore")
+_kms.add("password", "actions", "change the password or key file of a local keystore, or add another one")
+_kms.add("wrap", "actions", "wrap the bytes of a file, a key for example")
+_kms.add("unwrap", "actions", "unwrap what `wrap` wrapped, into a file that only you can read")
+
 _dataset.add("encrypt", "datasets", "encrypt a directory into a dataset, or bring a dataset up to date", SPARK)
 _dataset.add("add", "datasets", "add files to a dataset that is there")
 _dataset.add("rm", "datasets", "make a version without some files")
 _dataset.add("restore", "datasets", "make a version that has the files of an older one, and no others")
 _dataset.add("repair", "datasets", "encrypt again, from the source, what is missing or not authentic")
-_dataset.add("rewrap", "datasets", "put a dataset under another master key; no file changes", SPARK)
+_dataset.add("rewrap", "datasets", "put a dataset under another master key; no file changes")
 _dataset.add("expire", "datasets", "remove old versions, and what no version needs any more")
-_dataset.add("ls", "show", "list the files of a dataset")
-_dataset.add("cat", "show", "decrypt files of a dataset to standard output, whole or a range")
-_dataset.add("verify", "show", "authenticate every file; name what is missing, replaced, damaged or foreign", SPARK)
+_dataset.add("ls", "datasets", "list the files of a dataset")
+_dataset.add("cat", "datasets", "decrypt files of a dataset to standard output, whole or a range")
+_dataset.add("verify", "datasets", "authenticate every file; name what is missing, replaced, damaged or foreign", SPARK)
 _dataset.add("decrypt", "datasets", "decrypt a dataset into a directory", SPARK)
-_dataset.add("versions", "show", "list the versions that are kept, each with its digest")
-_dataset.add(
-    "clean",
-    "datasets",
-    "remove what interrupted runs left at a dataset: their records, and with --kms their objects",
-    FOR_CLUSTERS,
-)
+_dataset.add("versions", "datasets", "list the versions that are kept, each with its digest")
 
 _parquet.add("encrypt", "files", "encrypt Parquet files without decoding them", SPARK)
 _parquet.add("decrypt", "files", "decrypt Parquet files without decoding them", SPARK)
@@ -219,7 +257,7 @@ _parquet.add("rekey", "files", "encrypt encrypted Parquet files in another way",
 _parquet.add(
     "rotate", "files", "put encrypted Parquet files under other master keys, or newer versions of them, in place"
 )
-_parquet.add("inspect", "inspect", "draw which columns and modules of Parquet files are protected, and how")
+_parquet.add("inspect", "verify", "draw which columns and modules of Parquet files are protected, and how")
 _parquet.add(
     "verify",
     "verify",
@@ -229,9 +267,9 @@ _parquet.add(
 _parquet.add("cat", "rows", "show the rows of encrypted Parquet files")
 _parquet.add("head", "rows", "show the first rows of encrypted Parquet files")
 
-_iceberg.add("inspect", "show", "draw a table: its encryption, keys, snapshots, manifests and files")
+_iceberg.add("inspect", "tables", "draw a table: its encryption, keys, snapshots, manifests and files")
 _iceberg.add("files", "tables", "list the files of a table, and how each is encrypted")
-_iceberg.add("scan", "scan", "show rows of a table, or write them to a file")
+_iceberg.add("scan", "tables", "show rows of a table, or write them to a file")
 _iceberg.add("audit", "tables", "say what is wrong with the encryption of a table")
 _iceberg.add(
     "verify", "tables", "authenticate every block and module of the files of a table, and name those that fail", SPARK
@@ -254,10 +292,10 @@ _iceberg.add("create", "write", "make an empty encrypted table")
 _iceberg.add("append", "write", "add the rows of files to a table")
 _iceberg.add("delete", "write", "delete the rows of a table that pass a filter")
 _iceberg.add(
-    "compact", "maintain", "write small files, and files with deletes, again as fewer files with the same rows", SPARK
+    "compact", "convert", "write small files, and files with deletes, again as fewer files with the same rows", SPARK
 )
 _iceberg.add(
     "maintain",
-    "maintain",
+    "convert",
     "compact, write manifests again, expire old snapshots with their keys, and remove orphans, in this order",
 )

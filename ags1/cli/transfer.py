@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 from ags1.cli.command import Positional, command
 from ags1.cli.keys import KEY_HELP, LENGTH_HELP, Keys, aad_prefix, read_metadata, warn_of_same_prefix, write_private
-from ags1.cli.output import OutputClosed, warn
+from ags1.cli.output import OutputClosed, copy_out, refuse_terminal, standard_input, standard_output, warn
 from ags1.cli.paths import (
     STANDARD,
     Job,
@@ -29,7 +29,6 @@ from ags1.cli.paths import (
     sources_and_target,
 )
 from ags1.cli.report import Reporter, in_time
-from ags1.cli.standard import copy_out, refuse_terminal, standard_input, standard_output
 from ags1.errors import Ags1Error, AlreadyEncryptedError
 from ags1.keys import KeyMetadata
 from ags1.layout import MAGIC
@@ -43,7 +42,7 @@ from ags1.support.words import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.work.threads import SharedProgress
+    from ags1.work.units import SharedProgress
 
 _PENDING = ".pending"
 _REQUESTS = 32
@@ -365,14 +364,12 @@ def work_through(
             # The engine costs an import.
             attempt(jobs[0])
             return worst_code(codes)
-        from ags1.work import threads as on_threads
-        from ags1.work.units import OneByOne
+        from ags1.work import units
 
-        shared = on_threads.SharedProgress(None, None)
-        threads = on_threads.Threads(min(len(jobs), at_once(work.jobs, jobs) if job_count is None else job_count))
-        with closing(
-            on_threads.run_on_threads(OneByOne(attempt, lambda job: job.size or 0), jobs, threads, shared)
-        ) as found:
+        shared = units.SharedProgress(None, None)
+        threads = units.Threads(min(len(jobs), at_once(work.jobs, jobs) if job_count is None else job_count))
+        attempts = units.OneByOne(attempt, lambda job: job.size or 0)
+        with closing(units.run_on_threads(attempts, jobs, threads, shared)) as found:
             for _ in found:
                 pass
     finally:

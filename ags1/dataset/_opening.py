@@ -10,9 +10,9 @@ from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.pins import ATTEMPTS, Access, Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
-from ags1.dataset.versions import Version, made_since, no_dataset, read_committed, read_latest
+from ags1.dataset.versions import made_since, no_dataset, read_committed, read_latest
 from ags1.dataset.writing import Options, write_files
-from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.errors import AuthenticationError
 from ags1.storage import Location
 from ags1.streams.files import Progress
 from ags1.support.typing import Any
@@ -236,7 +236,14 @@ def open(
         found = read_latest(location) if version is None else read_committed(location, version)
         if found is None:
             raise no_dataset(location)
-        _expect(location, found, expected_version, expected_uuid, expected_digest, key_id)
+        if expected_version is not None and found.version != expected_version:
+            why = "it was changed since"
+            if found.version < expected_version:
+                why = "an older copy was put back, or the number is too high"
+            text = f"{location} has version {found.version}, but {expected_version} is expected: {why}"
+            raise AuthenticationError(text)
+        # The digest of whatever version it is.
+        Pins(expected_uuid, key_id, found.version if expected_digest else 0, expected_digest).check(found, location)
         keys = DatasetKeys(found.key, client, location.shown)
         if pins is not None:
             last = found if version is None else read_latest(location)
@@ -251,22 +258,3 @@ def open(
                 raise AuthenticationError(f"version {found.version} of {location} is not one that the last follows")
             pins = pins.holding(last)
         return Dataset(Access.of(location, client, pins, attempts), found, keys, threads, close)
-
-
-def _expect(
-    location: Location, found: Version, version: int | None, uuid: str | None, digest: str | None, key_id: str | None
-) -> None:
-    if version is not None and found.version != version:
-        why = "it was changed since"
-        if found.version < version:
-            why = "an older copy was put back, or the number is too high"
-        raise AuthenticationError(f"{location} has version {found.version}, but {version} is expected: {why}")
-    if uuid is not None and found.uuid != uuid:
-        raise AuthenticationError(f"{location} is the dataset {found.uuid}, but {uuid} is expected: it was replaced")
-    if digest is not None and found.digest != digest:
-        raise AuthenticationError(
-            f"version {found.version} of {location} has the digest {found.digest}, but {digest} is expected: it was "
-            "replaced, or changed since"
-        )
-    if key_id is not None and key_id != found.key_id:
-        raise KeyAccessError(f"{location} is under the master key {found.key_id!r}, but {key_id!r} is expected")

@@ -23,7 +23,7 @@ from ags1.errors import Ags1Error
 from ags1.storage import Location, SortedListing, TreeDirectories, Unsynced, inside, pass_unnamed, refuse_twins
 from ags1.streams.stream import Reader
 from ags1.support.arguments import spelled
-from ags1.work.threads import SharedProgress, run_on_threads
+from ags1.work.units import SharedProgress, run_on_threads
 
 _LOG = logging.getLogger("ags1.dataset")
 _PIECE = 1 << 20

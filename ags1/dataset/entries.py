@@ -168,7 +168,8 @@ class DatasetEntry:
             right = False
         if not right:
             raise FormatError(f"{name}: an entry has a field that is missing or of a wrong type")
-        return cls(check_entry_path(path), parts, version, identity, mode)
+        check_entry_path(path)
+        return cls(path, parts, version, identity, mode)
 
 
 def _is_empty(parts: tuple[Part, ...], source: SourceIdentity | None) -> bool:

@@ -24,7 +24,7 @@ from itertools import chain, pairwise
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.names import CONTROL, new_manifest_name, run_of, sort_key
+from ags1.dataset.names import CONTROL, check_entry_path, new_manifest_name, run_of, sort_key
 from ags1.dataset.versions import Version
 from ags1.errors import Ags1Error, FormatError
 from ags1.keys import KeyMetadata
@@ -122,18 +122,6 @@ class Items:
         self._level, self._fields, self._name = level, fields, name
         self._made: list[Item | None] = [None] * len(fields)
 
-    @classmethod
-    def of(cls, level: int, items: list[Item]) -> Items:
-        """Items from existing objects."""
-        made = cls.__new__(cls)
-        made._level, made._fields, made._name, made._made = level, [], "", list(items)
-        made.keys, made.last = [_first(each) for each in items], _last(items[-1])
-        made.totals = (
-            sum(each.file_count if isinstance(each, ManifestNode) else not each.is_directory for each in items),
-            sum(each.plaintext_bytes if isinstance(each, ManifestNode) else each.plaintext_length for each in items),
-        )
-        return made
-
     def __len__(self) -> int:
         return len(self._made)
 
@@ -153,8 +141,6 @@ class Items:
 
     def object_names(self) -> list[str]:
         """Names of the objects of a leaf's files, in their order; no item is made for them."""
-        if not self._fields:
-            return [part.name for item in self if isinstance(item, DatasetEntry) for part in item.parts]
         try:
             names = [part[0] for each in self._fields for part in each["parts"]]
         except (TypeError, IndexError):
@@ -168,9 +154,6 @@ class Items:
 
         No entry is made for them: that takes ten times as long.
         """
-        if not self._fields:
-            found = [item for item in self if isinstance(item, DatasetEntry)]
-            return [(item.path, item.plaintext_length, item.file_length) for item in found]
         sizes = []
         try:
             for each in self._fields:
@@ -261,7 +244,8 @@ class Manifests:
 
     def write(self, level: int, items: list[Item], run: str) -> ManifestNode:
         """Write a manifest under a new name."""
-        fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": [each.to_json() for each in items]}
+        files = [each.to_json() for each in items]
+        fields = {"format": FORMAT, "uuid": self.uuid, "level": level, "files": files}
         plain = json.dumps(fields, separators=(",", ":")).encode("ascii")
         if len(plain) > _MAX_BYTES // 2:
             raise OSError(errno.EFBIG, f"a manifest would have {len(plain):,} bytes", self.location.shown)
@@ -275,7 +259,7 @@ class Manifests:
             output.commit()
         if self._unsynced is not None:
             self._unsynced.add(name)
-        kept = Items.of(level, items)
+        kept = Items(level, files, place.shown)
         self._kept.keep(name, kept)
         return ManifestNode(
             level, kept.keys[0], kept.last, *kept.totals, name, metadata.with_length(len(data)).encode()
@@ -380,10 +364,6 @@ class Manifests:
         for item in below:
             assert isinstance(item, ManifestNode)
             yield from self.object_names(item, known)
-
-
-def _last(item: Item) -> bytes:
-    return item.last if isinstance(item, ManifestNode) else item.key
 
 
 @dataclass(frozen=True)
@@ -494,7 +474,7 @@ class Editor:
 
     def put(self, entry: DatasetEntry) -> DatasetEntry | None:
         """Add an entry, or replace the one at its path; return the replaced one."""
-        before = self._seek(entry.key)
+        before = self._seek(check_entry_path(entry.path))
         self._changed = self._changed or before != entry
         self._append(0, entry)
         return before

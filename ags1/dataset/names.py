@@ -46,10 +46,10 @@ def check_path(path: str) -> str:
     return path
 
 
-def check_entry_path(path: str) -> str:
-    """Return the path of an entry: one of :func:`check_path`, or for a directory such a path and one ``/``."""
+def check_entry_path(path: str) -> bytes:
+    """The sort key of the path of an entry: one of :func:`check_path`, or for a directory such a path and one ``/``."""
     check_path(path.removesuffix("/"))
-    return path
+    return sort_key(path)
 
 
 def check_new_path(path: str) -> None:

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from ags1.core.gcm import Key
-from ags1.dataset.entries import SourceIdentity
+from ags1.dataset.entries import Part, SourceIdentity
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import RUNS, check_path, new_run, run_of
 from ags1.errors import FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
@@ -144,10 +145,14 @@ class RunKeys:
         made = outer.digest()
         return made[:KEY_LENGTH], made[KEY_LENGTH : KEY_LENGTH + AAD_PREFIX_LENGTH]
 
-    def encoded_key(self, object_name: str, plaintext_length: int) -> bytes:
-        """Encoded key metadata of an object. As :meth:`object_key`, for thousands of them."""
-        key, prefix = self.derive(object_name)
-        return KeyMetadata.encoded(key, prefix, encrypted_length(plaintext_length))
+    def parts(self, done: Done, keys: DatasetKeys) -> tuple[Part, ...]:
+        """The objects of a file that was written, with their keys under that of the dataset."""
+        made = []
+        for name, length in done.parts:
+            key, prefix = self.derive(name)
+            metadata = KeyMetadata.encoded(key, prefix, encrypted_length(length))
+            made.append(Part(name, length, keys.seal(name, metadata)))
+        return tuple(made)
 
     def __repr__(self) -> str:
         return f"<ags1.dataset.RunKeys of run {self.reference.run}>"

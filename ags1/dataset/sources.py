@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from ags1.dataset.entries import SourceIdentity
 from ags1.dataset.names import CONTROL, MAX_PATH, check_path, sort_key
 from ags1.dataset.selection import Filter
-from ags1.errors import FormatError, TruncatedError
+from ags1.errors import AlreadyEncryptedError, FormatError, TruncatedError
+from ags1.layout import MAGIC
 from ags1.storage import (
     TEMPORARY_SUFFIX,
     DescriptorSource,
@@ -32,6 +33,7 @@ from ags1.storage import (
     read_identified,
     status,
 )
+from ags1.support.arguments import spelled
 from ags1.support.typing import Buffer
 from ags1.support.words import LINK
 
@@ -64,11 +66,6 @@ class Found:
     def key(self) -> bytes:
         """The sort key of files."""
         return sort_key(self.path)
-
-    @property
-    def is_directory(self) -> bool:
-        """Whether it is a directory."""
-        return self.error is None and self.path.endswith("/")
 
     @property
     def size(self) -> int:
@@ -295,6 +292,15 @@ def _identity_of(listed: Entry) -> SourceIdentity:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
+def refuse_stream(root: Location, source: str, data: Buffer) -> None:
+    """Raise AlreadyEncryptedError if a file of a source, which begins with `data`, is an AGS1 stream."""
+    if bytes(memoryview(data)[: len(MAGIC)]) == MAGIC:
+        raise AlreadyEncryptedError(
+            f"{place_of(root, source)} is encrypted already, as an AGS1 stream: leave it out, or encrypt it again with "
+            f"{spelled('again', True)}"
+        )
+
+
 def refuse_changed(name: str, identity: SourceIdentity | None = None) -> OSError:
     """The error for a source that changed since it was listed; `identity` is that of the listing, if it is remote."""
     text = "was changed while it was being encrypted: run again when no program writes to it"
@@ -363,10 +369,10 @@ def _is_same_entry(found: Entry, identity: SourceIdentity) -> bool:
 
 
 @contextmanager
-def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Source, Callable[[], None]]]:
-    """Open a source for reading by position; also return a function that raises if the source has changed.
+def open_same(place: Location, identity: SourceIdentity) -> Iterator[Source]:
+    """Open a source for reading by position.
 
-    OSError EBUSY: it has changed since the listing.
+    OSError EBUSY: it has changed since the listing, or by the end of the ``with`` body.
     """
     source = open_regular(place) if place.is_local else open_source(place)
     assert not isinstance(source, PipeSource)
@@ -383,7 +389,8 @@ def open_same(place: Location, identity: SourceIdentity) -> Iterator[tuple[Sourc
 
     try:
         check()
-        yield source, check
+        yield source
+        check()
     except TruncatedError:
         raise refuse_changed(place.shown) from None
     except OSError as error:

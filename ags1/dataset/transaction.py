@@ -28,16 +28,16 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from heapq import merge
 from itertools import repeat
+from typing import TypeVar
 
 from ags1.core.gcm import random_bytes
-from ags1.dataset.entries import DatasetEntry, Part
+from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes, open_root
-from ags1.dataset.names import CONTROL, check_entry_path, sort_key, version_name
+from ags1.dataset.names import CONTROL, sort_key, version_name
 from ags1.dataset.pins import Access
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
@@ -53,8 +53,9 @@ from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
 from ags1.support.arguments import spelled
-from ags1.support.typing import Self
+from ags1.support.typing import Any, Self
 
+Made = TypeVar("Made")
 _LOG = logging.getLogger("ags1.dataset")
 
 
@@ -141,13 +142,9 @@ class Transaction:
         if base is None:
             assert key_id is not None
             key = WrappedKey(key_id).another(access.kms)
-        elif key_id in (None, base.key_id):
-            key = base.key
         else:
-            raise ValueError(
-                f"the dataset {location} is under the master key {base.key_id!r}, not {key_id!r}: name that, or rewrap "
-                "the dataset"
-            )
+            base.refuse_other_key(key_id, location)
+            key = base.key
         keys = DatasetKeys(key, access.kms, location.shown)
         if base is not None:
             base.authenticate(keys, location.shown)
@@ -197,10 +194,7 @@ class Transaction:
         if run.reference.run not in self._not_fenced:
             raise AssertionError("take over the run first: expire may have given it up")
         self._runs.add(run.reference.run)
-        parts = tuple(
-            Part(name, length, self.keys.seal(name, run.encoded_key(name, length))) for name, length in done.parts
-        )
-        return DatasetEntry(done.path, parts, self.next_version, done.source, done.mode)
+        return DatasetEntry(done.path, run.parts(done, self.keys), self.next_version, done.source, done.mode)
 
     @property
     def next_version(self) -> int:
@@ -209,9 +203,7 @@ class Transaction:
 
     def put(self, entry: DatasetEntry) -> DatasetEntry | None:
         """Add a new or changed file or directory; return the one that had its path. Call it in the order of paths."""
-        check_entry_path(entry.path)
-        with self._reading():
-            return self._editor.put(entry)
+        return self._reading(self._editor.put, entry)
 
     def keep_runs(self, runs: Iterable[str]) -> None:
         """Say that objects of other runs are put which the base lacks: the commit is refused if one is fenced."""
@@ -232,14 +224,12 @@ class Transaction:
 
     def remove(self, path: str) -> DatasetEntry | None:
         """Remove a file or a directory; return it. Call it in the order of paths."""
-        with self._reading():
-            return self._editor.remove(path)
+        return self._reading(self._editor.remove, path)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Turn the error for a missing manifest of the base version into a ConflictError: expire has removed it."""
+    def _reading(self, function: Callable[..., Made], *arguments: Any) -> Made:
+        """Call a function; if a manifest of the base version is missing, expire has removed it: ConflictError."""
         try:
-            yield
+            return function(*arguments)
         except FileNotFoundError as error:
             if self.base is None or latest_number(self.location, self.base.version) == self.base.version:
                 raise
@@ -278,8 +268,7 @@ class Transaction:
         version after its base. Nothing was committed. OSError: nothing was committed; or, if the store did not reply,
         this is unknown, and the message says so.
         """
-        with self._reading():
-            self._mine = self._editor.finish()
+        self._mine = self._reading(self._editor.finish)
         head, root = self.base, self._mine
         is_same = self.base is not None and root is self.root and self.mode in (None, self.base.mode)
         if is_same and not (self._is_rewrap or always):
@@ -419,10 +408,10 @@ class Transaction:
             )
         if told is not None:
             told(since)
-        with self._reading():
-            return head, self._merged(head, open_root(self.manifests, head, self.keys), since)
+        return head, self._reading(self._merged, head, since)
 
-    def _merged(self, head: Version, theirs: ManifestNode | None, since: list[Version]) -> ManifestNode | None:
+    def _merged(self, head: Version, since: list[Version]) -> ManifestNode | None:
+        theirs = open_root(self.manifests, head, self.keys)
         self._refuse_replaced(since, changes(self.manifests, self.root, theirs))
         editor = Editor(self.manifests, theirs, self.run.id)
         for before, after in changes(self.manifests, self.root, self._mine):

@@ -24,8 +24,7 @@ from ags1.storage import status as status_of
 from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
 from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, WARNING, Finding, VerifyReport
-from ags1.work.threads import SharedProgress, run_on_threads
-from ags1.work.units import UnitOutcome
+from ags1.work.units import SharedProgress, UnitOutcome, run_on_threads
 
 Perform = Callable[[DatasetView], Generator[UnitOutcome, None, None]]
 

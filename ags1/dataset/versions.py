@@ -12,7 +12,7 @@
       "key": {...},               the master key, and the key of the dataset, wrapped (ags1.dataset.keys)
       "manifest": {"name": ..., "key": ...},  the root, and its key metadata, sealed (ags1.dataset.manifests)
       "file-count": 2, "plaintext-bytes": 10,
-      "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.expiry)
+      "fenced": ["1b22..."],      runs that cannot commit after this version (ags1.dataset.maintenance)
       "single-writer": false,     whether the store lacks create-if-absent, and one writer was promised
       "tag": "..."                HMAC over all other fields, with a key derived from the dataset's
     }
@@ -129,6 +129,14 @@ class Version:
         if not hmac.compare_digest(self._tag(keys), self.tag):
             raise AuthenticationError(
                 f"{name} was changed, or is of another dataset: put the true file back, or open an older version"
+            )
+
+    def refuse_other_key(self, key_id: str | None, where: Location) -> None:
+        """Raise ValueError if a caller names another master key."""
+        if key_id and key_id != self.key_id:
+            raise ValueError(
+                f"the dataset {where} is under the master key {self.key_id!r}, not {key_id!r}: name that, or rewrap "
+                "the dataset"
             )
 
     @classmethod

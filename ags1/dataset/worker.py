@@ -11,37 +11,35 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
 from ags1 import layout
 from ags1.codec import decrypt_many, encrypt_many
 from ags1.core.blocks import usable_cpus
+from ags1.core.gcm import Key
 from ags1.dataset.entries import DatasetEntry, Part, SourceIdentity
 from ags1.dataset.joined import open_part
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import part_name
 from ags1.dataset.runs import RunKeys
-from ags1.dataset.sources import open_same, place_of, read_same, read_same_file
+from ags1.dataset.sources import open_same, place_of, read_same, read_same_file, refuse_stream
 from ags1.dataset.targets import LocalTarget, open_target
-from ags1.errors import Ags1Error, AlreadyEncryptedError, AuthenticationError, FormatError
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import DEFAULT_BLOCK_LENGTH, encrypted_length
 from ags1.storage import Directories, Location, read_whole
 from ags1.streams.cipher import BlockCipher
 from ags1.streams.files import open_plaintext, seal_source
 from ags1.streams.reading import Plaintext
-from ags1.support.arguments import spelled
 from ags1.support.typing import Any, Buffer
-from ags1.work.threads import Threads
-from ags1.work.units import Advance, Work, attempts
+from ags1.work.units import Advance, Threads, Work, attempts
 
 SMALL = 1 << 20
 """Files of up to so many bytes of plaintext are processed together."""
 # A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
 _LARGE = 32 << 20
-_BRIEF = 64 << 10
 _AHEAD = 4
 _CHECKED = 8 << 20
 _MOST_PARTS = 99_999
@@ -52,7 +50,8 @@ class EncryptUnit(NamedTuple):
 
     `path` is the path in the dataset, `source` the path relative to the source ("" if that is the file itself);
     `identity` is that of the whole source in the listing; `name` is the name of the object. A range begins at `start`
-    of a file of `whole` bytes; `whole` is -1 if the unit is a whole file.
+    of a file of `whole` bytes; `whole` is -1 if the unit is a whole file. A `small` one, which is a whole file, is done
+    together with others.
     """
 
     path: str
@@ -63,6 +62,7 @@ class EncryptUnit(NamedTuple):
     mode: int | None = None
     start: int = 0
     whole: int = -1
+    small: bool = False
 
 
 class ReadUnit(NamedTuple):
@@ -120,7 +120,13 @@ def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
     if unit.size <= step:
         return [unit]
     return [
-        unit._replace(size=min(step, unit.size - start), name=part_name(unit.name, index), start=start, whole=unit.size)
+        unit._replace(
+            size=min(step, unit.size - start),
+            name=part_name(unit.name, index),
+            start=start,
+            whole=unit.size,
+            small=False,
+        )
         for index, start in enumerate(range(0, unit.size, step))
     ]
 
@@ -128,17 +134,7 @@ def cut(unit: EncryptUnit, part_bytes: int) -> list[EncryptUnit]:
 # -- encrypting ----------------------------------------------------------------------------------------------------
 
 
-class _LocalBatches(Work):
-    """Files of one tree that go to another."""
-
-    are_local: bool
-
-    def is_brief(self, batch: list[Any]) -> bool:
-        """Whether it has very small files of this machine."""
-        return self.are_local and sum(map(self.size_of, batch)) <= len(batch) * _BRIEF and self.is_small(batch[0])
-
-
-class EncryptWorker(_LocalBatches):
+class EncryptWorker(Work):
     """Encrypts files of a source into objects of a dataset.
 
     The sources of units are relative to `source`, the names of objects to `target`. A source that is an AGS1 stream is
@@ -152,10 +148,6 @@ class EncryptWorker(_LocalBatches):
         self._keys = keys
         self._again = again
         self.are_local = source.is_local and target.is_local
-
-    def is_small(self, unit: EncryptUnit) -> bool:
-        """Whether it is a small file; a range is none."""
-        return unit.whole < 0 and unit.size <= SMALL
 
     def together(self, units: list[EncryptUnit]) -> list[tuple[tuple[str, int], ...] | Exception]:
         """Encrypt small files by one call."""
@@ -179,42 +171,37 @@ class EncryptWorker(_LocalBatches):
             written = iter(list(attempts(write, pairs, remote=not target.is_local)))
         return [each if isinstance(each, Exception) else next(written) for each in found]
 
-    def _refuse_again(self, unit: EncryptUnit, data: Buffer) -> None:
-        if not self._again and bytes(memoryview(data)[: len(layout.MAGIC)]) == layout.MAGIC:
-            raise AlreadyEncryptedError(
-                f"{place_of(self._source, unit.source)} is encrypted already, as an AGS1 stream: leave it out, or "
-                f"encrypt it again with {spelled('again', True)}"
-            )
-
     def _read(self, unit: EncryptUnit) -> Buffer:
         if self._source.is_local:
             path = self._source.path
             data: Buffer = read_same_file(f"{path}/{unit.source}" if unit.source else path, unit.identity)
         else:
             data = read_same(place_of(self._source, unit.source), unit.identity)
-        self._refuse_again(unit, data)
+        if not self._again:
+            refuse_stream(self._source, unit.source, data)
         return data
 
     def one(self, unit: EncryptUnit, threads: int | None, advance: Advance) -> tuple[tuple[str, int], ...]:
         """Encrypt a large file, or a range."""
-        metadata = self._keys.object_key(unit.name)
-        place = place_of(self._source, unit.source)
-        cipher = BlockCipher(metadata.encryption_key, metadata.aad_prefix or b"", DEFAULT_BLOCK_LENGTH, threads)
-        with open_target(self._target) as target, open_same(place, unit.identity) as (source, check):
-            if unit.start == 0:
-                self._refuse_again(unit, source.read(0, min(source.size, layout.HEADER_LENGTH)))
-            with target.open_new(unit.name, encrypted_length(unit.size)) as output:
+        key, prefix = self._keys.derive(unit.name)
+        cipher = BlockCipher(Key(key), prefix, DEFAULT_BLOCK_LENGTH, threads)
+        with ExitStack() as opened:
+            with open_same(place_of(self._source, unit.source), unit.identity) as source:
+                if unit.start == 0 and not self._again:
+                    refuse_stream(self._source, unit.source, source.read(0, min(source.size, layout.HEADER_LENGTH)))
+                target = opened.enter_context(open_target(self._target))
+                output = opened.enter_context(target.open_new(unit.name, encrypted_length(unit.size)))
                 output.write(layout.write_header())
                 seal_source(source, unit.start, unit.size, output, cipher, advance.bytes)
-                check()
-                output.commit()
+            # By now it is known that the source did not change.
+            output.commit()
         return ((unit.name, unit.size),)
 
 
 # -- decrypting and verifying --------------------------------------------------------------------------------------
 
 
-class ReadingWorker(_LocalBatches):
+class ReadingWorker(Work):
     """Base class of decrypting and verifying. Units are entries, or ranges of a big one.
 
     Every block of them is authenticated. The result of a unit has the name of its file, and its bytes of plaintext.

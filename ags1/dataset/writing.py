@@ -33,7 +33,7 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, Skipped, scan
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import Version, latest_number, numbers
-from ags1.dataset.worker import EncryptUnit, EncryptWorker, on_threads
+from ags1.dataset.worker import SMALL, EncryptUnit, EncryptWorker, on_threads
 from ags1.errors import AlreadyEncryptedError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.layout import encrypted_length
@@ -41,8 +41,7 @@ from ags1.storage import Location, SortedListing, Twins, directory_mode, inside
 from ags1.streams.files import Progress
 from ags1.support.arguments import spelled
 from ags1.support.words import counted
-from ags1.work.threads import SharedProgress, run_on_threads
-from ags1.work.units import UnitOutcome
+from ags1.work.units import SharedProgress, UnitOutcome, run_on_threads
 
 _LOG = logging.getLogger("ags1.dataset")
 
@@ -329,7 +328,7 @@ class _Writing:
             if found is None:
                 assert entry is not None
                 self._left_over(entry)
-            elif found.is_directory:
+            elif found.error is None and found.path.endswith("/"):
                 made = DatasetEntry.of_directory(
                     found.path, found.identity.mtime_ns, self._transaction.next_version, found.mode
                 )
@@ -417,6 +416,7 @@ class _Writing:
             identity=found.identity,
             name=new_object_name(found.path, self._transaction.run.id),
             mode=found.mode,
+            small=found.identity.size <= SMALL,
         )
 
     # -- outcomes --------------------------------------------------------------------------------------------------

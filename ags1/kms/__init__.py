@@ -20,7 +20,6 @@ from ags1.support.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.kms._load import load
     from ags1.kms.aws import AwsKms
     from ags1.kms.azure import AzureKms
     from ags1.kms.base import GeneratedKey, KeyManagementClient, ServiceRefusal
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from ags1.kms.local import LocalKms
     from ags1.kms.memory import MemoryKms
     from ags1.kms.pyiceberg import PyIcebergKms
+    from ags1.kms.services import load
     from ags1.kms.vault import VaultKms
 
 __all__ = [
@@ -54,7 +54,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "base": ("GeneratedKey", "KeyManagementClient", "ServiceRefusal"),
         "cache": ("CACHE_SECONDS", "KeyCache", "key_cache_of", "name_of_key"),
-        "_load": ("load",),
+        "services": ("load",),
         "pyiceberg": ("PyIcebergKms",),
         "aws": ("AwsKms",),
         "azure": ("AzureKms",),

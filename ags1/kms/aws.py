@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ags1.kms._transport import limit_botocore
-from ags1.kms.base import KeyManagementClient, bytes_of, missing_sdk
-from ags1.kms.endpoint import checked_url
+from ags1.kms.base import KeyManagementClient, bytes_of, checked_url, missing_sdk
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0

@@ -7,6 +7,7 @@ wrap_key / unwrap_key / generate_key        here: arguments, cache, one call for
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
+from urllib.parse import urlsplit
 
 from ags1.core.buffer import BufferView
 from ags1.core.gcm import Key
@@ -478,3 +480,29 @@ def _renew_clients() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_clients)
+
+
+def checked_url(url: str, name: str) -> str:
+    """Return the address if keys may be sent to it.
+
+    Raises
+    ------
+    ValueError
+        It is not an https or http URL, it contains a password, or it is http to another machine, which would send keys
+        unencrypted.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ValueError(f"{name} must be a URL such as https://host:port")
+    if parts.password is not None or parts.username is not None:
+        raise ValueError(f"{name} must not contain a user or password: other users could read them")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise ValueError(f"{name} is {without_secrets(url)}: http would send keys unencrypted; use https")
+    return url.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

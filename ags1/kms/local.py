@@ -276,12 +276,8 @@ class LocalKms(KeyManagementClient):
         OSError
             It cannot be written; the old file stays as it is.
         """
-        given = _Given(password, password_file, key_file)
+        given = _Given(password, password_file, key_file, needed="a new password")
         del password
-        if given.is_empty:
-            raise ValueError(
-                f"a new password is needed, as password or {spelled('password_file')}, or a {spelled('key_file')}"
-            )
         protection = self._call(given.protect, "change its password")
         with self._changing("change its password") as store:
             assert store.protection is not None
@@ -316,12 +312,8 @@ class LocalKms(KeyManagementClient):
         OSError
             It cannot be written; the old file stays as it is.
         """
-        given = _Given(password, password_file, key_file)
+        given = _Given(password, password_file, key_file, needed="another password")
         del password
-        if given.is_empty:
-            raise ValueError(
-                f"another password is needed, as password or {spelled('password_file')}, or a {spelled('key_file')}"
-            )
         action = "add a secret"
         protection = self._call(given.protect, action)
         with self._changing(action) as store:
@@ -473,16 +465,18 @@ class _Given:
 
     __slots__ = ("_key_file", "_password", "_password_file")
 
-    def __init__(self, password: str | bytes | None, password_file: Path | None, key_file: Path | None) -> None:
-        if sum(each is not None for each in (password, password_file, key_file)) > 1:
+    def __init__(
+        self, password: str | bytes | None, password_file: Path | None, key_file: Path | None, needed: str = ""
+    ) -> None:
+        count = sum(each is not None for each in (password, password_file, key_file))
+        if count > 1:
             raise ValueError(f"give one of password, {spelled('password_file')} and {spelled('key_file')}")
+        if needed and not count:
+            file, key = spelled("password_file"), spelled("key_file")
+            raise ValueError(f"{needed} is needed, as password or {file}, or a {key}")
         self._password = password
         self._password_file = password_file
         self._key_file = key_file
-
-    @property
-    def is_empty(self) -> bool:
-        return self._password is None and self._password_file is None and self._key_file is None
 
     def password(self, *variables: str) -> str | bytes | None:
         found = self._password

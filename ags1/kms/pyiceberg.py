@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ags1.kms._load import load
 from ags1.kms.asking import checks_keys
 from ags1.kms.base import KeyManagementClient
+from ags1.kms.services import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

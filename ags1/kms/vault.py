@@ -8,8 +8,7 @@ import os
 import re
 
 from ags1.kms._transport import limit_session
-from ags1.kms.base import KeyManagementClient, Refusal, Unusable, missing_sdk
-from ags1.kms.endpoint import checked_url
+from ags1.kms.base import KeyManagementClient, Refusal, Unusable, checked_url, missing_sdk
 from ags1.support.typing import Any
 
 TIMEOUT = 10.0

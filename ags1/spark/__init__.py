@@ -22,18 +22,14 @@ refuse_older_pyspark()
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ags1.spark.columns import decrypt_columns, encrypt_columns, register_columns
-    from ags1.spark.decryption import decrypt_files
-    from ags1.spark.encryption import encrypt_files
+    from ags1.spark.datasets import decrypt_files, encrypt_files, verify_files
     from ags1.spark.engine.results import Result
     from ags1.spark.iceberg import compact_table, decrypt_table, encrypt_table, rekey_table, verify_table
-    from ags1.spark.maintenance import clean, rewrap
     from ags1.spark.parquet import decrypt_parquet, encrypt_parquet, rekey_parquet, verify_parquet
     from ags1.spark.source.data_source import register
-    from ags1.spark.verification import verify_files
 
 __all__ = [
     "Result",
-    "clean",
     "compact_table",
     "decrypt_columns",
     "decrypt_files",
@@ -47,7 +43,6 @@ __all__ = [
     "register_columns",
     "rekey_parquet",
     "rekey_table",
-    "rewrap",
     "verify_files",
     "verify_parquet",
     "verify_table",
@@ -59,13 +54,10 @@ _get, __dir__ = lazy_names(
     {
         "engine.results": ("Result",),
         "columns": ("decrypt_columns", "encrypt_columns", "register_columns"),
-        "decryption": ("decrypt_files",),
-        "encryption": ("encrypt_files",),
+        "datasets": ("decrypt_files", "encrypt_files", "verify_files"),
         "iceberg": ("compact_table", "decrypt_table", "encrypt_table", "rekey_table", "verify_table"),
-        "maintenance": ("clean", "rewrap"),
         "parquet": ("decrypt_parquet", "encrypt_parquet", "rekey_parquet", "verify_parquet"),
         "source.data_source": ("register",),
-        "verification": ("verify_files",),
     },
 )
 

@@ -162,7 +162,6 @@ def rekey_table(
     *,
     kms: str,
     key_id: str | None = None,
-    data_keys: bool = False,
     data_key_length: int | None = None,
     expire: bool = False,
     parallelism: int | None = None,
@@ -170,21 +169,21 @@ def rekey_table(
     progress: Any = True,
     dry_run: bool = False,
 ) -> ConversionReport | ConversionPlan:
-    """Give a table another master key, or all its files new keys, on a cluster.
+    """Give all files of a table new keys, and with `key_id` another master key, on a cluster.
 
     Parameters
     ----------
     spark, table, kms, parallelism, threads, progress, dry_run
         As for :func:`encrypt_table`.
-    key_id, data_keys, data_key_length, expire
-        As for :func:`ags1.iceberg.rekey_table`. Without `data_keys` the driver does it alone.
+    key_id, data_key_length, expire
+        As for :func:`ags1.iceberg.rekey_table`, which alone changes a master key and no file.
 
     Raises
     ------
     Ags1Error, OSError, TypeError, ValueError
-        As for :func:`encrypt_table`; the table is not encrypted, or nothing was asked for.
+        As for :func:`encrypt_table`; the table is not encrypted.
     """
-    options = {"key_id": key_id, "data_keys": data_keys, "data_key_length": data_key_length, "expire": expire}
+    options = {"key_id": key_id, "data_keys": True, "data_key_length": data_key_length, "expire": expire}
     return convert("rekey", spark, table, kms, options | {"dry_run": dry_run}, parallelism, threads, progress)
 
 
@@ -430,8 +429,6 @@ def convert(
     if identifier is not None:
         table = catalog_table(catalog, identifier, storage_options=properties)
     if options.pop("dry_run"):
-        if change == "rekey" and not options["data_keys"]:
-            raise ValueError(f"{spelled('dry_run')} is for new data keys: give {spelled('data_keys', True)}")
         chosen = {each: options[each] for each in _OF_PLANS[change]}
         expire = options.get("expire", False) or "expire" in options.get("steps", ())
         return tables.plan_conversion(table, kms=client, decrypt=change == "decrypt", expire=expire, **chosen)

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from ags1.dataset.selection import Patterns
 from ags1.parquet.keys.columns import list_of_columns_text
 from ags1.parquet.verify.expected import Expected
-from ags1.spark.engine.parquet_run import ParquetRun, Tree, as_names
-from ags1.spark.engine.parquet_work import ReadingSettings, TransferSettings, WritingSettings
+from ags1.spark.engine.parquet_run import ParquetRun, ReadingSettings, TransferSettings, Tree, WritingSettings, as_names
 from ags1.spark.engine.results import Result
 from ags1.spark.engine.sealing import kms_reference
 from ags1.support.arguments import one_of

@@ -24,7 +24,6 @@ from ags1.storage._errors import UnnamedError, as_os_error, pass_unnamed
 from ags1.storage._fsspec import RemoteFiles, file_system_of, guarded
 from ags1.storage._requests import Request, in_order, start, within
 from ags1.storage.atomic import TEMPORARY_SUFFIX, AtomicFile, temporary_name
-from ags1.storage.budget import STREAM_BUDGET, Budget
 from ags1.storage.creation import can_create, create, creates_once
 from ags1.storage.directories import Directories, below, change_mode
 from ags1.storage.durability import Unsynced
@@ -45,8 +44,7 @@ from ags1.storage.listing import (
 from ags1.storage.location import Location, inside, is_url, located
 from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
 from ags1.storage.pin_files import no_pins, read_pins, write_pins
-from ags1.storage.planned import PlannedSource
-from ags1.storage.read_ahead import SEQUENTIAL_PIECE, ReadAhead
+from ags1.storage.read_ahead import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PlannedSource, ReadAhead
 from ags1.storage.same_file import is_same, refuse_same, refuse_writing_into
 from ags1.storage.side_by_side import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, files_at_once
 from ags1.storage.sorted_listing import SortedListing
@@ -72,81 +70,3 @@ from ags1.storage.tree_directories import (
     make_parent_like,
     refuse_twins,
 )
-
-__all__ = [
-    "REQUESTS_AT_ONCE",
-    "SEQUENTIAL_PIECE",
-    "SMALL",
-    "SMALL_FILES_AT_ONCE",
-    "STREAM_BUDGET",
-    "TEMPORARY_SUFFIX",
-    "AtomicFile",
-    "Budget",
-    "DescriptorSource",
-    "Directories",
-    "Entry",
-    "FsspecOutput",
-    "HeldSource",
-    "LocalOutput",
-    "Location",
-    "MemorySource",
-    "Output",
-    "PipeSource",
-    "PlannedSource",
-    "ReadAhead",
-    "RemoteFiles",
-    "Request",
-    "SortedListing",
-    "Source",
-    "StoredFile",
-    "TreeDirectories",
-    "Twins",
-    "UnnamedError",
-    "Unsynced",
-    "as_os_error",
-    "below",
-    "can_create",
-    "change_mode",
-    "create",
-    "creates_once",
-    "directories_like",
-    "directory_mode",
-    "file_system_of",
-    "files_at_once",
-    "guarded",
-    "identity_of",
-    "in_order",
-    "inside",
-    "is_directory",
-    "is_directory_mark",
-    "is_same",
-    "is_url",
-    "iterate_files",
-    "list_files",
-    "list_names",
-    "located",
-    "make_parent",
-    "make_parent_like",
-    "match",
-    "no_pins",
-    "octets",
-    "open_output",
-    "open_regular",
-    "open_source",
-    "option_name",
-    "pass_unnamed",
-    "read_identified",
-    "read_pins",
-    "read_whole",
-    "refuse_same",
-    "refuse_twins",
-    "refuse_writing_into",
-    "remove",
-    "remove_directories",
-    "s3_environment",
-    "start",
-    "status",
-    "temporary_name",
-    "within",
-    "write_pins",
-]

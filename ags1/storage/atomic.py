@@ -10,7 +10,6 @@ which any exit but SIGKILL or a power cut removes.
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import stat
 import weakref
@@ -164,7 +163,7 @@ def _mode_of(base: str, directory: int, follows: bool) -> int | None:
 
 
 def _create(base: str, directory: int, permissions: int) -> tuple[int, str | None]:
-    if hasattr(os, "O_TMPFILE") and _names_descriptors():
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         try:
             if _links_unnamed(base, directory):
                 return os.open(".", _UNNAMED, permissions, dir_fd=directory), None
@@ -175,30 +174,30 @@ def _create(base: str, directory: int, permissions: int) -> tuple[int, str | Non
     return os.open(temporary, _CREATE, permissions, dir_fd=directory), temporary
 
 
-@functools.cache
-def _names_descriptors() -> bool:
-    return os.path.isdir("/proc/self/fd")
-
-
-# Whether an unnamed file can get a name, by the number of the device: some file systems have no hard links.
-_nameable: dict[int, bool] = {}
+# Whether an unnamed file can get a name, by the file system: some have no hard links.
+_nameable: dict[tuple[int, int], bool] = {}
 
 
 def _links_unnamed(base: str, directory: int) -> bool:
     """Try it once for each file system, so that it is known before hours of work and not after them."""
-    device = os.fstat(directory).st_dev
-    if device not in _nameable:
+    mounted = mounted_at(directory)
+    if mounted not in _nameable:
         temporary = temporary_name(base)
         unnamed = os.open(".", _UNNAMED, 0o600, dir_fd=directory)
         try:
             _link(unnamed, temporary, directory)
             os.unlink(temporary, dir_fd=directory)
-            _nameable[device] = True
+            _nameable[mounted] = True
         except OSError:
-            _nameable[device] = False
+            _nameable[mounted] = False
         finally:
             os.close(unnamed)
-    return _nameable[device]
+    return _nameable[mounted]
+
+
+def mounted_at(place: int | str) -> tuple[int, int]:
+    """What tells a mounted file system from others: the number of its device alone is given to another one later."""
+    return os.stat(place).st_dev, os.statvfs(place).f_fsid
 
 
 def temporary_name(target: str) -> str:

@@ -9,7 +9,7 @@ from ags1.errors import FormatError
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
 from ags1.storage._requests import in_order
-from ags1.storage.atomic import AtomicFile, temporary_name
+from ags1.storage.atomic import AtomicFile, mounted_at, temporary_name
 from ags1.storage.directories import Directories
 from ags1.storage.listing import remove
 from ags1.storage.location import Location
@@ -19,8 +19,8 @@ from ags1.storage.sources import read_whole
 _RENAMING = frozenset({"webhdfs"})
 
 
-# Whether a local file system has create-if-absent, by the number of its device.
-_local: dict[int, bool] = {}
+# Whether a local file system has create-if-absent.
+_local: dict[tuple[int, int], bool] = {}
 
 
 def can_create(location: Location) -> bool:
@@ -33,20 +33,20 @@ def can_create(location: Location) -> bool:
     above = os.path.dirname(os.path.abspath(location.path))
     while not os.path.isdir(above):
         above = os.path.dirname(above)
-    device = os.stat(above).st_dev
-    if device not in _local:
+    mounted = mounted_at(above)
+    if mounted not in _local:
         probe = temporary_name(os.path.join(above, "probe"))
         try:
             with AtomicFile(probe) as output:
                 output.commit_new()
             os.unlink(probe)
-            _local[device] = True
+            _local[mounted] = True
         except OSError as error:
             if error.errno != errno.ENOTSUP:
                 # What is wrong with this directory is an error of the work itself.
                 return True
-            _local[device] = False
-    return _local[device]
+            _local[mounted] = False
+    return _local[mounted]
 
 
 # Stores that this process has asked, with their settings.

@@ -24,6 +24,7 @@ from ags1.storage._errors import UnnamedError, changed, naming
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location, or_options
 from ags1.storage.opaque_keys import is_path
+from ags1.storage.outputs import Output
 from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False
@@ -349,38 +350,45 @@ def _limited(location: Location, call: Callable[[], Result]) -> Result:
             raise OSError(errno.ETIMEDOUT, text, location.shown) from None
 
 
-class Upload:
-    """An object that is written piece by piece and appears when it is complete. For one writer at a time.
+class ObjectOutput(Output):
+    """An object in a store: one request if it is small, else parts of an upload, several of them in parallel.
 
     Pieces wait in a queue of bounded size. A thread of the upload passes them to obstore, which sends several parts at
     the same time. If `expected` bytes need more than 10,000 parts of the usual size, the parts are larger.
     """
 
-    def __init__(self, location: Location, expected: int | None) -> None:
+    def __init__(self, location: Location, expected: int | None = None) -> None:
+        self.name = location.shown
         self._location = location
         self._store, self._client, self._key = _store_of(location)
         self._part = PART_LENGTH if expected is not None else 2 * PART_LENGTH
         while expected is not None and self._part * (_MOST_PARTS - 1) < expected:
             self._part *= 2
         self._at_once = max(1, _PARTS_AT_ONCE * PART_LENGTH // self._part)
-        self._written = 0
         self._pieces: deque[Buffer] = deque()
         self._held = 0
         # Taken by itself: an interrupt inside Condition.__enter__ would leave it locked for ever.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
-        self._ended = False
+        self._is_whole = False
         self._aborted = False
         self._over = False
         self._sent = False
         self._request: Request[Any] | None = None
         self._owner = os.getpid()
 
-    def write(self, piece: Buffer) -> None:
+    def _write(self, data: memoryview) -> None:
+        self._queue(bytes(data), len(data))
+
+    def write_owned(self, data: Buffer) -> None:
+        """Keep the memory until it is sent."""
+        size = memoryview(data).nbytes
+        self._queue(data, size)
+        self.position += size
+
+    def _queue(self, piece: Buffer, size: int) -> None:
         """Queue a piece, whose memory must not change from now on; wait while the queue is full."""
-        size = memoryview(piece).nbytes
-        self._written += size
-        if self._written > self._part * _MOST_PARTS:
+        if self.position + size > self._part * _MOST_PARTS:
             raise OSError(
                 errno.EFBIG,
                 f"an object of unknown size can have at most {self._part * _MOST_PARTS} bytes: write it from a file",
@@ -417,7 +425,7 @@ class Upload:
     def _taken(self) -> Iterator[Buffer]:
         while True:
             with self._lock:
-                while not self._pieces and not self._ended and not self._aborted:
+                while not self._pieces and not self._is_whole and not self._aborted:
                     self._condition.wait()
                 if self._aborted:
                     raise InterruptedError("the upload was aborted")
@@ -430,29 +438,32 @@ class Upload:
             yield piece
             del piece
 
-    def commit(self) -> str | None:
-        """Make the object appear; return its etag, if the store has told it."""
+    def _commit(self, durable: bool) -> None:
+        etag = self._finished().get("e_tag")
+        self.identity = f"{self.position} {etag}" if etag else ""
+
+    def _finished(self) -> Any:
+        """Make the object appear, and return the answer of the store."""
         with self._lock:
-            self._ended = True
+            self._is_whole = True
             self._condition.notify_all()
         if self._request is None:
             pieces = list(self._pieces)
             self._pieces.clear()
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            made = _call(self._location, lambda: self._store.put(self._client, self._key, data, use_multipart=False))
-            return made.get("e_tag")  # type: ignore[no-any-return]
+            return _call(self._location, lambda: self._store.put(self._client, self._key, data, use_multipart=False))
         try:
             with naming(self._location.shown):
-                return self._request.result().get("e_tag")  # type: ignore[no-any-return]
+                return self._request.result()
         except FileNotFoundError:
             # The response to the last request was lost. The service no longer knew the upload when it was repeated.
-            if self._sent and head(self._location)[0] == self._written:
+            if self._sent and head(self._location)[0] == self.position:
                 text = "the response to the last request was lost: an object of this length exists, check its content"
                 raise OSError(errno.EIO, text, self._location.shown) from None
             raise
 
-    def abort(self) -> None:
-        """Abort: no object appears, and the stored parts are removed if the service still responds."""
+    def _abort(self, mark: bytes) -> None:
+        """No object appears, and the stored parts are removed if the service still responds."""
         if self._owner != os.getpid() or sys.is_finalizing():
             # A forked child does not have the upload's thread, which may have held the lock.
             return

@@ -7,6 +7,7 @@ names, arguments and results of obstore's, as far as :mod:`ags1.storage.objects`
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -55,7 +56,9 @@ def client_of(location: Location) -> Any:
             aws_secret_access_key=settings.get("secret_access_key"),
         )  # fmt: skip
 
-    return _clients.get((repr(sorted(settings.items())), repr(common), profile), make), location.container
+    # A forked child would share the connections of its parent.
+    name = (os.getpid(), repr(sorted(settings.items())), repr(common), profile)
+    return _clients.get(name, make), location.container
 
 
 def pages(location: Location, prefix: str, after: str = "", *, deep: bool = True) -> Iterator[list[Any]]:

@@ -129,6 +129,8 @@ def open_output(
 
 def _of_location(location: Location, expected: int | None, mode: int | None) -> Output:
     if location.is_object:
+        from ags1.storage.objects import ObjectOutput
+
         return ObjectOutput(location, expected)
     if not location.is_local:
         return FsspecOutput(*file_system_of(location), location.shown)
@@ -299,28 +301,3 @@ def _open_deferred(file_system: Any, path: str) -> Any:
         # The file system would keep the file for its transaction; this file is committed here.
         waiting.pop()
     return file
-
-
-class ObjectOutput(Output):
-    """An object in a store: one request if it is small, else parts of an upload, several of them in parallel."""
-
-    def __init__(self, location: Location, expected: int | None = None) -> None:
-        from ags1.storage.objects import Upload
-
-        self.name = location.shown
-        self._upload = Upload(location, expected)
-
-    def _write(self, data: memoryview) -> None:
-        self._upload.write(bytes(data))
-
-    def write_owned(self, data: Buffer) -> None:
-        """Pass the memory to the upload, which keeps it until it is sent."""
-        self._upload.write(data)
-        self.position += memoryview(data).nbytes
-
-    def _commit(self, durable: bool) -> None:
-        etag = self._upload.commit()
-        self.identity = f"{self.position} {etag}" if etag else ""
-
-    def _abort(self, mark: bytes) -> None:
-        self._upload.abort()

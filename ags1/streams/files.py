@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -325,11 +325,10 @@ def _append_plaintext(plaintext: Plaintext, first: int, end: int, output: Output
             tell(done)
 
 
-def _windows(size: int, block_length: int) -> Iterator[tuple[int, int]]:
-    """Yield offsets and lengths of as many blocks as one call takes; an empty file has one."""
+def _windows(size: int, block_length: int) -> list[tuple[int, int]]:
+    """Offsets and lengths of as many blocks as one call takes; an empty file has one."""
     step = descriptors.MAX_WINDOW_BLOCKS * block_length
-    for done in range(0, max(size, 1), step):
-        yield done, min(step, size - done)
+    return [(done, min(step, size - done)) for done in range(0, max(size, 1), step)]
 
 
 def _tell_behind(tell: Tell, before: int, done: int) -> None:

@@ -45,6 +45,15 @@ def size_text(size: float) -> str:
     return f"{size:.1f} {unit}"
 
 
+def duration_text(seconds: float) -> str:
+    """A time for people: "12 s", "3 min", "1.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def share_text(part: int, whole: int) -> str:
     """A share in percent, rounded down: only all of it is "100.0 %", and only nothing is "0.0 %"."""
     tenths = 1000 * part // whole if whole else 0

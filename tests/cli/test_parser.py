@@ -55,11 +55,7 @@ OPTIONS = {
     },
     "info": {"--json"},
     "bench": {"--bytes", "--save", "--baseline", "--threshold", "--json"},
-    "kms": {
-        *("--key-id", "--bits", "--force", "--dry-run", "--json", "--kms", "--password-file", "--key-file"),
-        *("--new-password-file", "--new-key-file", "--add-secret", "--only-secret", "--old-versions", "-y", "--yes"),
-        *("-q", "--quiet"),
-    },
+    "kms": set(),
     "dataset": set(),
     "parquet": set(),
     "iceberg": set(),

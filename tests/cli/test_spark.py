@@ -43,7 +43,7 @@ def test_a_missing_extra_is_told_in_one_line() -> None:
         importlib.util.find_spec = lambda name, *more: None if name in ("pyspark", "pandas") else find(name, *more)
         from ags1.cli import main
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            code = main(["dataset", "clean", "vault", "--spark"])
+            code = main(["parquet", "verify", "vault", "--spark"])
         print(code, said.getvalue(), end="")
         """
     )
@@ -55,11 +55,9 @@ def test_exit_codes_and_messages_are_those_of_the_job(run: Run, work: Path) -> N
     result = run("dataset", "ls", "vault", "--spark")
     assert result.code == 2
     assert result.err.startswith("ags1: there is no such action on Spark; there are encrypt, ")
-    result = run("dataset", "clean", "tree")
-    assert (result.code, result.err) == (2, "ags1: `ags1 dataset clean` runs on Spark: add --spark\n")
-    result = run("dataset", "clean", "nothing", "--spark", "--yes")
+    result = run("parquet", "verify", "nothing", "--spark")
     assert result.code == 4
-    assert "there is no ags1 dataset here, and no leftover of a run" in result.err
+    assert "No such file or directory" in result.err
     result = run("dataset", "encrypt", "plain", "vault", "--spark", "--key", "00112233445566778899aabbccddeeff")
     assert result.code == 2
     assert "unknown option --key" in result.err

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import ags1.dataset.expiry as expiry
+import ags1.dataset.maintenance as expiry
 import ags1.dataset.transaction as transaction
 
 __all__ = ["explore", "run_schedule"]

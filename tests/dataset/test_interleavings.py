@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ags1 import dataset
-from ags1.dataset.expiry import expire
+from ags1.dataset.maintenance import expire
 from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import numbers, read_latest, read_version

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import ags1.dataset.runs as runs
-import ags1.spark as spark
 from ags1 import dataset
 from ags1.dataset.names import MANIFESTS, RUNS
 from ags1.dataset.runs import DatasetRun
@@ -61,7 +60,6 @@ OPERATIONS: dict[str, Callable[[Path, CountingKms, Path], Any]] = {
     "encrypt": lambda vault, client, work: dataset.encrypt(
         write_tree(work / "raw", {"sub/deep/other.txt": b"other"}), vault, client, "lake"
     ).close(),
-    "spark.clean": lambda vault, *_: spark.clean(None, vault),
 }
 
 
@@ -154,7 +152,7 @@ def test_what_lies_among_the_records_stops_no_run(made: Path, tmp_path: Path) ->
 def test_a_directory_that_becomes_a_link_between_listing_and_removal_leads_nowhere(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ags1.dataset.expiry as expiry
+    import ags1.dataset.maintenance as expiry
 
     vault = Path(shutil.copytree(made, tmp_path / "vault"))
     name = f"sub/deep/x.{OLD_RUN}-00112233.ags1"

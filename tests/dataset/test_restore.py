@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ags1 import dataset
-from ags1.dataset.expiry import expire
-from ags1.dataset.maintenance import restore
+from ags1.dataset.maintenance import expire, restore
 from ags1.dataset.pins import Access
 from ags1.dataset.versions import numbers, read_latest
 from ags1.errors import ConflictError, KeyAccessError
@@ -153,7 +152,7 @@ def test_what_an_expire_is_removing_is_encrypted_again_and_survives_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The expire has committed, and removes the objects of version 2 only after the restore of version 2."""
-    import ags1.dataset.expiry as expiry
+    import ags1.dataset.maintenance as expiry
 
     root = tmp_path / "vault"
     commit(root, {"a": b"1", "b": b"1"})

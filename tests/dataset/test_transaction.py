@@ -12,8 +12,8 @@ import pytest
 
 import ags1.dataset.transaction as module
 import ags1.dataset.versions as versions
-from ags1.dataset.expiry import expire
 from ags1.dataset.keys import DatasetKeys
+from ags1.dataset.maintenance import expire
 from ags1.dataset.names import version_name
 from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import ags1.dataset.expiry as expiry
+import ags1.dataset.maintenance as expiry
 import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.audit import audit
-from ags1.dataset.expiry import expire
+from ags1.dataset.maintenance import expire
 from ags1.dataset.names import new_object_name
 from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done

@@ -531,7 +531,7 @@ def test_ranges_that_many_write_are_the_file(tmp_path: Path, vault: str, part_by
     # In any order, and again: a task that is repeated writes the same.
     for unit in [*units[::-1], units[0]]:
         told.clear()
-        (outcome,) = work.decrypter(Location(tmp_path / "out")).outcomes([unit], 1, told.append)
+        (outcome,) = work.decrypter(Location(tmp_path / "out")).in_turn([unit], told.append)
         assert outcome.result == (("aside/name", unit.size),), outcome.error
         assert (sum(told), outcome.untold) == (unit.size, 0)
     assert not (tmp_path / "out/big").exists()
@@ -542,7 +542,7 @@ def test_ranges_that_many_write_are_the_file(tmp_path: Path, vault: str, part_by
     assert (tmp_path / "out/big").stat().st_mode & 0o777 == 0o440
     assert read_all(Location(tmp_path / "out")) == {"big": pattern(7 * MIB + 3)}
     # One that comes late finds nothing to write into, and makes nothing.
-    (outcome,) = work.decrypter(Location(tmp_path / "out")).outcomes([units[0]], 1, int)
+    (outcome,) = work.decrypter(Location(tmp_path / "out")).in_turn([units[0]], int)
     assert isinstance(outcome.error, FileNotFoundError)
     assert not os.listdir(tmp_path / "out/aside")
 
@@ -557,7 +557,7 @@ def test_a_range_whose_blocks_are_not_authentic_is_refused(tmp_path: Path, work:
         target.begin("name", entry.plaintext_length, None)
     ranges = cut_entry(entry, MIB, "name")
     for outcomes in (
-        [work.decrypter(Location(tmp_path / "out")).outcomes([unit], 1, int)[0] for unit in ranges],
+        list(work.decrypter(Location(tmp_path / "out")).in_turn(ranges, int)),
         work.verify(ranges),
     ):
         assert [type(each.error) for each in outcomes] == [type(None), type(None), AuthenticationError]

@@ -9,14 +9,22 @@ from ags1 import kms
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import new_object_name
-from ags1.dataset.runs import DatasetRun
+from ags1.dataset.runs import DatasetRun, Done
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import Found, scan
-from ags1.dataset.worker import DecryptWorker, EncryptUnit, EncryptWorker, ReadUnit, VerifyWorker, cut, on_threads
+from ags1.dataset.worker import (
+    SMALL,
+    DecryptWorker,
+    EncryptUnit,
+    EncryptWorker,
+    ReadUnit,
+    VerifyWorker,
+    cut,
+    on_threads,
+)
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location
-from ags1.work.threads import SharedProgress, run_on_threads
-from ags1.work.units import UnitOutcome
+from ags1.work.units import SharedProgress, UnitOutcome, run_on_threads
 from ags1.work.units import Work as AnyWork
 
 
@@ -54,6 +62,7 @@ class Work:
                 found.identity,
                 new_object_name(found.path, self.run.id),
                 found.mode,
+                small=found.size <= SMALL,
             )
             for found in found_in(self.source)[0]
         ]
@@ -75,9 +84,8 @@ class Work:
             assert outcome.error is None, outcome
             unit = outcome.unit
             units[unit.path] = unit
-            for name, length in outcome.result or ():
-                sealed = self.keys.seal(name, self.run.keys.encoded_key(name, length))
-                parts.setdefault(unit.path, []).append(Part(name, length, sealed))
+            done = Done(unit.path, tuple(outcome.result or ()))
+            parts.setdefault(unit.path, []).extend(self.run.keys.parts(done, self.keys))
         return [DatasetEntry(path, tuple(parts[path]), 1, unit.identity, unit.mode) for path, unit in units.items()]
 
     def encrypt(self, part_bytes: int | None = None, threads: int = 1) -> list[DatasetEntry]:

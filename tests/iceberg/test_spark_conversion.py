@@ -76,7 +76,7 @@ def test_a_session_reads_the_same_rows_after_each_conversion(driver: Driver, hiv
     driver.rows(f"INSERT INTO {name} VALUES (1000, 1, 'new')")
     rows = driver.rows(ROWS.format(table))
     assert len(rows) == 600
-    report = driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True, "expire": True})
+    report = driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "expire": True})
     assert report["files"] == 7
     assert driver.rows(ROWS.format(table)) == rows
     opened = load_table(
@@ -189,7 +189,7 @@ def test_no_key_is_where_spark_keeps_things(driver: Driver, hive_lake: HiveLake,
     secrets["work key"] = bytes(WrappedKey.from_json(json.loads(run_file.read_text())["key"], "run").unwrap(kms))
     driver.said(call="encrypt_table", table=name, options=ENCRYPT)
     learn()
-    driver.said(call="rekey_table", table=name, options={"key_id": "keyB", "data_keys": True})
+    driver.said(call="rekey_table", table=name, options={"key_id": "keyB"})
     learn()
     kept = {str(path): path.read_bytes() for path in driver.directory.rglob("*") if path.is_file()}
     assert len(secrets) > 20
@@ -245,7 +245,7 @@ def test_a_table_of_the_sessions_other_catalogs_is_converted(
         assert driver.said(call="encrypt_table", table=name, options={**ENCRYPT, "steps": every})["files"] == 1
         assert beginning_with(tmp_path / "t" / "data", PLAINTEXT) == []
         assert load_table(catalog, (database, f"spark_{kind}"), kms=kms).verify().ok
-        options = {"key_id": "keyB", "data_keys": True, "expire": True}
+        options = {"key_id": "keyB", "expire": True}
         assert driver.said(call="rekey_table", table=name, options=options)["files"] == 1
         again = load_table(catalog, (database, f"spark_{kind}"), kms=kms, table_key_id="keyB")
         assert again.scan().to_arrow()["id"].to_pylist() == list(range(50))

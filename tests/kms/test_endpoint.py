@@ -10,7 +10,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 
 import ags1
-from ags1.kms import AwsKms, AzureKms, GcpKms, VaultKms, endpoint
+from ags1.kms import AwsKms, AzureKms, GcpKms, VaultKms, base
 from tests.checks import KEY
 from tests.kms.loopback import FakeTime
 from tests.kms.stand_ins import StandInAzure
@@ -34,7 +34,7 @@ CLIENTS: list[Callable[[str], object]] = [
     ],
 )
 def test_https_and_loopback_are_taken(url: str) -> None:
-    assert endpoint.checked_url(url, "endpoint") == url.rstrip("/")
+    assert base.checked_url(url, "endpoint") == url.rstrip("/")
 
 
 @pytest.mark.parametrize("make", CLIENTS)
@@ -87,5 +87,5 @@ def test_a_server_whose_certificate_nobody_vouches_for_gets_no_request(
 
 def test_the_refusal_of_plain_http_shows_no_secret_of_the_url() -> None:
     with pytest.raises(ValueError, match="http would send keys unencrypted") as caught:
-        endpoint.checked_url("http://kms.example/x?sig=GEHEIM", "endpoint")
+        base.checked_url("http://kms.example/x?sig=GEHEIM", "endpoint")
     assert "GEHEIM" not in str(caught.value)

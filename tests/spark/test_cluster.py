@@ -21,7 +21,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 import ags1.spark
-from ags1.spark import columns, encryption
+from ags1.spark import columns, datasets
 from tests.spark.works import DyingDecryption, DyingEncryption, Interrupted, losing_an_executor
 
 work, kms = sys.argv[1:]
@@ -61,7 +61,7 @@ plain.write.parquet(f"{work}/plain")
 said["columns"] = are_the_same(spark.read.parquet(f"{work}/plain"), rows)
 
 # Files, with an executor that is killed.
-encryption.EncryptWork = partial(Interrupted, path="huge.bin", fault="executor")
+datasets.EncryptWork = partial(Interrupted, path="huge.bin", fault="executor")
 result = ags1.spark.encrypt_files(spark, f"{work}/raw", f"{work}/files", kms=kms, key_id="lake", part_bytes=1 << 20,
                                   parallelism=8)
 said["files"], said["attempts"] = result.counts, max(row.attempt for row in result.dataframe.collect())

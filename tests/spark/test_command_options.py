@@ -25,8 +25,6 @@ COMMANDS = {
     "dataset encrypt": "encrypt_files",
     "dataset decrypt": "decrypt_files",
     "dataset verify": "verify_files",
-    "dataset rewrap": "rewrap",
-    "dataset clean": "clean",
     "iceberg encrypt": "encrypt_table",
     "iceberg decrypt": "decrypt_table",
     "iceberg rekey": "rekey_table",
@@ -42,8 +40,6 @@ ENOUGH = {
     "dataset encrypt": "a b --kms aws: --key-id k",
     "dataset decrypt": "a b --kms aws:",
     "dataset verify": "a --kms aws:",
-    "dataset rewrap": "a --kms aws: --new-key-id k",
-    "dataset clean": "a",
     "iceberg encrypt": "lake.db.t --kms aws: --key-id k",
     "iceberg decrypt": "lake.db.t --kms aws:",
     "iceberg rekey": "lake.db.t --kms aws:",
@@ -100,9 +96,8 @@ def test_there_are_the_documented_commands() -> None:
 
 
 def test_the_commands_are_those_without_spark_which_name_the_option() -> None:
-    """Except for what is for a cluster alone: what a killed run has left."""
     others = parsers(on_spark=False)
-    assert set(COMMANDS) - set(others) == {"dataset clean"}
+    assert set(COMMANDS) <= set(others)
     for name, parser in others.items():
         assert ("--spark" in parser.options()) == (name in COMMANDS), name
     for name, parser in parsers().items():
@@ -136,7 +131,7 @@ def test_the_options_are_the_parameters_of_the_function_with_its_defaults(comman
     for name, parameter in parameters.items():
         has_default = parameter.default is not inspect.Parameter.empty
         # A command replaces no file of a dataset unasked, a call does, both as without --spark.
-        if name in given and has_default and name not in ("kms", "key_id", "data_keys", "overwrite"):
+        if name in given and has_default and name not in ("kms", "key_id", "overwrite"):
             assert given[name] == parameter.default, name
 
 
@@ -231,7 +226,7 @@ def test_settings_that_only_name_where_a_secret_is_are_taken() -> None:
         "spark.hadoop.fs.s3a.aws.credentials.provider",
     )
     given = [part for name in names for part in ("--conf", f"{name}=x=y")]
-    assert parse(["dataset", "clean", "a", *given]).conf == dict.fromkeys(names, "x=y")
+    assert parse(["parquet", "verify", "a", *given]).conf == dict.fromkeys(names, "x=y")
 
 
 def test_options_may_stand_anywhere() -> None:

@@ -39,7 +39,7 @@ from tests.pages import ROOT, blocks
 from tests.parquet import corpus
 from tests.spark.conftest import keystore
 from tests.spark.sessions import LOCAL, environment, need_spark, prepare
-from tests.spark.trees import objects, unfinished, versions
+from tests.spark.trees import give_up, objects, unfinished, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,6 @@ class NoSession:
         "iceberg decrypt t",
         "iceberg rekey t",
         "iceberg compact t",
-        "dataset clean t",
     ],
 )
 def test_nothing_that_cannot_be_undone_is_done_without_being_told_so(command: str, job: Job, kms_url: str) -> None:
@@ -156,7 +155,7 @@ def test_what_cannot_work_is_told_before_spark_is_started(job: Job, more: str, m
 
 def test_a_master_beside_that_of_spark_submit_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    answer = job("dataset", "clean", "x", "--yes", "--master", "local")
+    answer = job("parquet", "verify", "x", "--remote", "sc://x", "--master", "local")
     assert answer.code == 2
     assert "spark-submit has chosen the master already: give it --master" in answer.err
 
@@ -308,20 +307,15 @@ def test_a_tree_is_encrypted_verified_put_under_another_key_and_decrypted(
     }
     assert sorted(pq.read_table(report)["path"].to_pylist()) == sorted(FILES)
 
-    dry = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2", "--dry-run", "--json")
-    assert (dry.record["dry_run"], dry.record["new_key_id"]) == (True, "lake2")
-    said = spark_job("dataset", "rewrap", vault, "--new-key-id", "lake2").out
-    assert said == f"put {vault} under 'lake2', instead of 'lake'\n"
-    refused = spark_job("dataset", "verify", vault, "--expected-key-id", "lake")
+    refused = spark_job("dataset", "verify", vault, "--expected-key-id", "lake2")
     assert refused.code == 3
-    assert "is under the master key 'lake2', but 'lake' is expected" in refused.err
+    assert "is under the master key 'lake', but 'lake2' is expected" in refused.err
 
     nothing = spark_job("dataset", "decrypt", vault, plain, "--exclude", "*", "--quiet")
     assert nothing == Answer(2, "", f"ags1: {vault}: no file is left by --exclude '*': correct the patterns\n")
     assert not contents(plain)
     assert spark_job("dataset", "decrypt", vault, plain, "--exclude", "empty").code == 0
     assert contents(plain) == {name: data for name, data in FILES.items() if name != "empty"}
-    assert spark_job("dataset", "clean", vault, "--yes").out == f"removed 0 leftovers of {vault}\n"
 
 
 def test_what_the_job_encrypts_python_reads(spark_job: Job, source: Path, tmp_path: Path, kms_url: str) -> None:
@@ -361,11 +355,6 @@ def test_problems_are_found_reported_and_change_the_exit_code(
 def test_what_cannot_be_begun_has_the_exit_code_of_its_error(spark_job: Job, source: Path, tmp_path: Path) -> None:
     for arguments, code, message in (
         (("dataset", "verify", tmp_path / "none"), 4, "there is no ags1 dataset here"),
-        (
-            ("dataset", "clean", tmp_path / "none", "--yes"),
-            4,
-            "there is no ags1 dataset here, and no leftover of a run",
-        ),
         (
             ("dataset", "encrypt", source, tmp_path / "v", "--key-id", "nobody"),
             3,
@@ -638,6 +627,6 @@ def test_an_interrupted_run_leaves_no_version_and_its_record(
 
     done = spark_job("dataset", "encrypt", source, vault, "--key-id", "lake", "--json")
     assert (done.code, done.record["counts"]) == (0, {"skipped": 1, "ok": 1})
-    assert spark_job("dataset", "clean", vault, "--kms", kms_url, "--grace", "0s", "--yes").code == 0
+    give_up(vault, kms_url)
     assert unfinished(vault) == []
     assert spark_job("dataset", "verify", vault).code == 0

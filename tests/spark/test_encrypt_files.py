@@ -22,7 +22,7 @@ from ags1.dataset.transaction import Transaction
 from ags1.dataset.worker import EncryptUnit
 from ags1.errors import AlreadyEncryptedError, ConflictError, KeyAccessError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.spark import encryption
+from ags1.spark import datasets
 from ags1.spark.engine.dataset_work import EncryptWork
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import Opener
@@ -348,7 +348,7 @@ def test_a_full_disk_fails_every_file_that_is_left_once(
     reference = RunReference.create(WrappedKey("lake"), kms.load(kms_url))
     work = EncryptWork(locate(raw), locate(tmp_path / "vault"), Opener(reference, kms_url))
     found = scan(Location(raw), "", Filter(), None, lambda path, why: None)
-    units = [EncryptUnit(each.path, 1, each.source, each.identity, "all", f"{each.path}.ags1") for each in found]
+    units = [EncryptUnit(each.path, 1, each.source, each.identity, "all", small=True) for each in found]
     write = LocalTarget.write_new
     done: list[str] = []
 
@@ -371,7 +371,7 @@ def test_a_run_that_fills_the_disk_is_gone_on_with(job: Job, monkeypatch: pytest
     from tests.spark.works import Limited
 
     with monkeypatch.context() as patched:
-        patched.setattr(encryption, "EncryptWork", partial(Limited, most=100_000))
+        patched.setattr(datasets, "EncryptWork", partial(Limited, most=100_000))
         with pytest.raises(OSError, match=r"^encrypt: .*(File too large|large).*What was done is kept") as caught:
             job.run({"a": b"1", "large": pattern(300_000), "z": b"2"}, parallelism=1)
     assert isinstance(caught.value, OSError)

@@ -26,7 +26,7 @@ from pyspark import cloudpickle
 from ags1.dataset.runs import RunReference
 from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
-from ags1.spark import decryption, encryption, parquet, verification
+from ags1.spark import datasets, parquet
 from ags1.spark.engine import captured, parquet_run, planning, progress, runner
 from ags1.spark.engine.planning import Unit, gathered
 from ags1.spark.engine.progress import Meter
@@ -187,7 +187,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     for name in captured._ELSEWHERE.values():
         for each in name:
             monkeypatch.delenv(each, raising=False)
-    for module in (encryption, decryption, verification, parquet_run):
+    for module in (datasets, parquet_run):
         locate = module.locate
         monkeypatch.setattr(
             module, "locate", lambda name, spark, real=locate: Location(real(name), {"secret_access_key": secret})
@@ -208,9 +208,9 @@ def test_credentials_of_the_storage_travel_sealed(
 ) -> None:
     write_tree(tmp_path / "raw", {"a": b"1", "d/b": b"2"})
     options: dict[str, Any] = {"kms": kms_url, "progress": False}
-    assert encryption.encrypt_files(spark, tmp_path / "raw", tmp_path / "vault", key_id="lake", **options).ok
-    assert verification.verify_files(spark, tmp_path / "vault", **options).ok
-    assert decryption.decrypt_files(spark, tmp_path / "vault", tmp_path / "plain", **options).ok
+    assert datasets.encrypt_files(spark, tmp_path / "raw", tmp_path / "vault", key_id="lake", **options).ok
+    assert datasets.verify_files(spark, tmp_path / "vault", **options).ok
+    assert datasets.decrypt_files(spark, tmp_path / "vault", tmp_path / "plain", **options).ok
     (tmp_path / "table").mkdir()
     pq.write_table(pa.table({"x": list(range(9))}), tmp_path / "table" / "a.parquet")
     assert parquet.encrypt_parquet(spark, tmp_path / "table", tmp_path / "pme", footer_key_id="lake", **options).ok
@@ -296,7 +296,7 @@ def test_the_line_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     over[0] = 1
     assert made.line() == "ags1 encrypt: 375 of 1,500 files and more, 1.1 GB, 268.4 MB/s"
     made.listed()
-    assert made.line() == "ags1 encrypt: 375 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 13 s left"
+    assert made.line() == "ags1 encrypt: 375 of 1,500 files, 1.1 GB of 4.3 GB, 268.4 MB/s, 12 s left"
     over[0] = 4
     assert made.line() == "ags1 encrypt: 1,500 of 1,500 files, 4.3 GB of 4.3 GB, 1.1 GB/s"
 

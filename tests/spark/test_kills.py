@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 from functools import partial
@@ -22,15 +21,15 @@ from ags1.dataset.runs import Done, interrupted
 from ags1.dataset.selection import Filter
 from ags1.dataset.sources import scan
 from ags1.dataset.transaction import Transaction
-from ags1.dataset.worker import EncryptUnit
+from ags1.dataset.worker import SMALL, EncryptUnit
 from ags1.errors import ConflictError
-from ags1.spark import encryption
+from ags1.spark import datasets
 from ags1.spark.engine.dataset_work import EncryptWork
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import Opener, kms_client
 from ags1.storage import Location
 from tests.checks import MIB, pattern
-from tests.spark.trees import CONTENTS, PART, Tree, assert_dataset, plain_of, read_tree, unfinished, write_tree
+from tests.spark.trees import CONTENTS, PART, Tree, assert_dataset, give_up, plain_of, read_tree, unfinished, write_tree
 from tests.spark.works import Interrupted, Twins
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def unreferenced(vault: Path, kms_url: str) -> list[str]:
 
 def cleaned(spark: SparkSession, vault: Path, contents: Tree, kms_url: str, key_id: str = "lake") -> None:
     """What nobody names goes, and nothing else."""
-    ags1.spark.clean(spark, vault, kms=kms_url, grace=0)
+    give_up(vault, kms_url)
     assert_dataset(vault, contents, kms_url, key_id)
     assert unfinished(vault) == []
 
@@ -78,7 +77,7 @@ def test_a_task_that_dies_is_done_again(
     path: str, spark: SparkSession, raw: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = raw.parent / "vault"
-    monkeypatch.setattr(encryption, "EncryptWork", partial(Interrupted, path=path, fault="kill"))
+    monkeypatch.setattr(datasets, "EncryptWork", partial(Interrupted, path=path, fault="kill"))
     result = encrypt(spark, raw, vault, kms_url, parallelism=3)
     assert result.ok
     attempts = {row.path: row.attempt for row in result.dataframe.collect()}
@@ -94,7 +93,7 @@ def test_a_task_that_dies_is_done_again(
 def test_a_task_may_have_a_twin(spark: SparkSession, raw: Path, kms_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # As speculation makes them, which Spark does not do where all executors are on one host.
     vault = raw.parent / "vault"
-    monkeypatch.setattr(encryption, "EncryptWork", Twins)
+    monkeypatch.setattr(datasets, "EncryptWork", Twins)
     for contents in (CONTENTS, {path: data + b"." for path, data in CONTENTS.items()}):
         write_tree(raw, contents)
         assert encrypt(spark, raw, vault, kms_url, parallelism=2).counts.keys() == {"ok"}
@@ -111,7 +110,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 import ags1.kms, ags1.spark
 from ags1.dataset.runs import interrupted
-from ags1.spark import encryption
+from ags1.spark import datasets
 from ags1.spark.engine import planning
 from ags1.storage import Location
 from tests.spark.works import Interrupted, await_file
@@ -128,7 +127,7 @@ def die():
 
 threading.Thread(target=die, daemon=True).start()
 planning._FIRST_WAVE_UNITS = 40
-encryption.EncryptWork = partial(Interrupted, path="many/100", fault="wait", signals=signals)
+datasets.EncryptWork = partial(Interrupted, path="many/100", fault="wait", signals=signals)
 ags1.spark.encrypt_files(
     SparkSession.builder.getOrCreate(), raw, vault, kms=kms, key_id="lake", part_bytes=1 << 20, parallelism=2
 )
@@ -173,12 +172,11 @@ def test_what_a_killed_driver_leaves(
     # It is thrown away.
     thrown = copied("thrown")
     before = sorted(thrown.rglob("*"))
-    tried, found = ags1.spark.clean(spark, thrown, kms=kms_url, grace=0, dry_run=True)
-    assert (tried, sorted(thrown.rglob("*"))) == (f"_ags1/runs/{run}", before)
-    assert re.fullmatch(r"\d+ objects? that no version names, some of them of these runs' records", found)
-    assert ags1.spark.clean(spark, thrown) == [f"_ags1/runs/{run}"]
+    assert unfinished(thrown) == [run]
+    assert give_up(thrown, kms_url, dry_run=True).objects > 0
+    assert sorted(thrown.rglob("*")) == before
     cleaned(spark, thrown, OLD, kms_url)
-    assert ags1.spark.clean(spark, thrown, kms=kms_url, grace=0) == []
+    assert give_up(thrown, kms_url).is_empty
 
 
 HALTED = """
@@ -186,7 +184,7 @@ import os, signal, sys, threading
 from functools import partial
 from pyspark.sql import SparkSession
 import ags1.spark
-from ags1.spark import decryption, encryption
+from ags1.spark import datasets
 from ags1.spark.engine import planning
 from tests.spark.works import HaltedDecryption, HaltedEncryption
 
@@ -199,8 +197,8 @@ def die():
 
 threading.Thread(target=die, daemon=True).start()
 planning._FIRST_WAVE_UNITS = 1 << 30
-encryption.EncryptWork = partial(HaltedEncryption, signals=signals)
-decryption.DecryptWork = partial(HaltedDecryption, signals=signals)
+datasets.EncryptWork = partial(HaltedEncryption, signals=signals)
+datasets.DecryptWork = partial(HaltedDecryption, signals=signals)
 options = {"kms": kms, "key_id": "lake", "parallelism": 2}
 run = ags1.spark.encrypt_files if verb == "encrypt" else ags1.spark.decrypt_files
 run(SparkSession.builder.getOrCreate(), source, target, **options)
@@ -248,7 +246,7 @@ class Zombie:
         self.work = EncryptWork(locate(raw), locate(vault), Opener(self.run.keys.reference, kms_url))
         self.units = [
             EncryptUnit(each.path, each.size, each.source, each.identity,
-                        new_object_name(each.path, self.run.id), each.mode)
+                        new_object_name(each.path, self.run.id), each.mode, small=each.size <= SMALL)
             for each in scan(Location(raw), "", Filter(), None, lambda path, why: None)
         ]  # fmt: skip
 
@@ -297,7 +295,7 @@ def test_an_object_that_a_task_writes_after_the_commit_is_unreferenced(
 ) -> None:
     vault = raw.parent / "vault"
     kept: list[tuple[Any, list[EncryptUnit]]] = []
-    cut = encryption.cut
+    cut = datasets.cut
 
     def keeping(unit: EncryptUnit, part_bytes: int) -> Any:
         parts = cut(unit, part_bytes)
@@ -312,8 +310,8 @@ def test_an_object_that_a_task_writes_after_the_commit_is_unreferenced(
         def __reduce__(self) -> Any:
             return EncryptWork, (self.source, self.target, self.opener)
 
-    monkeypatch.setattr(encryption, "EncryptWork", Kept)
-    monkeypatch.setattr(encryption, "cut", keeping)
+    monkeypatch.setattr(datasets, "EncryptWork", Kept)
+    monkeypatch.setattr(datasets, "cut", keeping)
     encrypt(spark, raw, vault, kms_url)
     before = read_tree(vault)
     # The same task once more, as a twin does that is slower than the run.

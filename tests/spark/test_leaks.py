@@ -35,7 +35,7 @@ import ags1.spark
 from ags1 import dataset
 from ags1.dataset import keys as dataset_keys
 from ags1.dataset import runs
-from ags1.spark import encryption
+from ags1.spark import datasets
 from ags1.spark.engine.column_keys import LEAD, RUN, data_key, read_key
 from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location
@@ -74,15 +74,16 @@ def looked_at(result):
 
 vault = out + "/vault"
 options = {"kms": kms, "part_bytes": 1 << 20, "parallelism": 8}
-encryption.EncryptWork = partial(Interrupted, path="huge.bin", fault="executor")
+datasets.EncryptWork = partial(Interrupted, path="huge.bin", fault="executor")
 encrypted = looked_at(ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options))
 said["attempts"] = max(row.attempt for row in encrypted.dataframe.collect())
-encryption.EncryptWork = partial(Interrupted, path="b.txt", fault="raise")
+datasets.EncryptWork = partial(Interrupted, path="b.txt", fault="raise")
 with open(raw + "/b.txt", "w") as file:
     file.write("another file")
 looked_at(ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options))
 # What attempts left that were killed.
-ags1.spark.clean(spark, vault, kms=kms, grace=0)
+with dataset.open(vault, kms) as opened:
+    opened.expire(keep=100, grace=0)
 looked_at(ags1.spark.verify_files(spark, vault, **options))
 looked_at(ags1.spark.decrypt_files(spark, vault, out + "/plain", **options))
 with dataset.open(vault, kms) as opened:
@@ -97,7 +98,8 @@ with open(raw + "/again", "wb") as file:
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **options))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="lake", **{**options, "kms": bytes(32)}))
 failing(lambda: ags1.spark.encrypt_files(spark, raw, vault, key_id="other", **options))
-ags1.spark.rewrap(spark, vault, "lake2", kms=kms)
+with dataset.open(vault, kms) as opened:
+    opened.rewrap("lake2")
 
 # Columns: what tasks derive is derived here once more, to be looked for.
 table, columns = out + "/column-keys", {"text": "lake"}

@@ -16,11 +16,11 @@ pytest.importorskip("obstore")
 import ags1.spark
 from ags1 import dataset
 from ags1.errors import ConflictError
-from ags1.spark import encryption
+from ags1.spark import datasets
 from ags1.spark.engine.runner import Engine
 from tests.checks import MIB, pattern
 from tests.spark.conftest import Storage
-from tests.spark.trees import CONTENTS, HUGE, PART, Tree, plain_of, read_tree, write_tree
+from tests.spark.trees import CONTENTS, HUGE, PART, Tree, give_up, plain_of, read_tree, write_tree
 from tests.spark.works import Interrupted
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def test_from_s3_to_s3_under_another_key_and_back_to_s3(lake: Lake) -> None:
     assert lake.encrypt(source).counts == {"ok": len(CONTENTS)}
     lake.check(CONTENTS)
     before = lake.objects()
-    ags1.spark.rewrap(lake.spark, lake.vault, "lake2", kms=lake.kms)
+    with dataset.open(lake.vault, lake.kms) as opened:
+        opened.rewrap("lake2")
     lake.check(CONTENTS, "lake2")
     after = lake.objects()
     assert {name: after[name] for name in before} == before
@@ -220,28 +221,27 @@ def test_a_killed_run_is_taken_over_thrown_away_or_begun_anew(lake: Lake, monkey
     assert result.counts["skipped"] >= recorded
     assert sum(result.counts.values()) == len(CONTENTS)
     assert set(result.counts) <= {"skipped", "ok"}
-    ags1.spark.clean(lake.spark, lake.vault, kms=lake.kms, grace=0)
+    give_up(lake.vault, lake.kms)
     lake.check({**old, **CONTENTS})
 
     changed = lake.put({path: data + b"." for path, data in CONTENTS.items()})
     kill(lake, changed, monkeypatch)
-    (removed, *_) = ags1.spark.clean(lake.spark, lake.vault, kms=lake.kms, grace=0)
-    assert removed.startswith("_ags1/runs/")
+    assert give_up(lake.vault, lake.kms).objects > 0
     lake.check({**old, **CONTENTS})
 
     kill(lake, changed, monkeypatch)
     assert lake.encrypt(changed, resume=False).counts == {"ok": len(CONTENTS)}
-    ags1.spark.clean(lake.spark, lake.vault, kms=lake.kms, grace=0)
+    give_up(lake.vault, lake.kms)
     lake.check({**old, **{path: data + b"." for path, data in CONTENTS.items()}})
 
 
 def test_a_worker_that_is_killed_is_replaced(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encryption, "EncryptWork", partial(Interrupted, path="huge.bin", fault="kill"))
+    monkeypatch.setattr(datasets, "EncryptWork", partial(Interrupted, path="huge.bin", fault="kill"))
     result = lake.encrypt(lake.put({"huge.bin": HUGE, "a": b"1"}), parallelism=4)
     assert result.ok
     assert {row.path: row.attempt for row in result.dataframe.collect()}["huge.bin"] == 1
     assert plain_of(lake.vault, lake.kms, whole=False) == {"huge.bin": HUGE, "a": b"1"}
-    ags1.spark.clean(lake.spark, lake.vault, kms=lake.kms, grace=0)
+    give_up(lake.vault, lake.kms)
     lake.check({"huge.bin": HUGE, "a": b"1"})
 
 

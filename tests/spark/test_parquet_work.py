@@ -26,9 +26,9 @@ from ags1.dataset.sources import scan
 from ags1.kms import LocalKms, ServiceRefusal
 from ags1.parquet.rewrite.tree_files import LEFT_OUT, PUT_OFF
 from ags1.spark.engine import sealing
-from ags1.spark.engine.decryption_records import DecryptionRecords
+from ags1.spark.engine.dataset_work import DecryptionRecords
 from ags1.spark.engine.locations import locate
-from ags1.spark.engine.parquet_work import (
+from ags1.spark.engine.parquet_run import (
     ReadingSettings,
     TransferSettings,
     TreeTask,

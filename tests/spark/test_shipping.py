@@ -167,7 +167,7 @@ def test_the_archive_is_small_and_has_no_pyspark_of_its_own(environment: Path, a
 
     # What does need it says so.
     for arguments in (
-        ("-m", "ags1", "dataset", "clean", "vault", "--spark"),
+        ("-m", "ags1", "parquet", "verify", "vault", "--spark"),
         ("-c", "from ags1.spark import encrypt_files"),
     ):
         done = run(*arguments)

@@ -15,8 +15,7 @@ import ags1
 from ags1.errors import AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.spark.source.decoders import Plain, decoder_for
 from ags1.spark.source.decoders.text import Gunzip
-from ags1.spark.source.inputs import ListedFiles
-from ags1.spark.source.splits import END, plan
+from ags1.spark.source.inputs import END, ListedFiles, plan
 from tests.checks import KEY, damage
 from tests.spark.source_files import BLOCK, options, plain, rows
 

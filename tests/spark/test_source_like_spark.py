@@ -15,8 +15,8 @@ import pyarrow as pa
 from ags1.errors import FormatError
 from ags1.spark.source.decoders import decoder_for
 from ags1.spark.source.decoders.types import conformed
-from ags1.spark.source.directories import constant, inferred, values_of
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.reader import constant, inferred, values_of
 from tests.spark.source_files import END, options, plain, rows
 
 if TYPE_CHECKING:

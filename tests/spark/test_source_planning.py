@@ -23,8 +23,7 @@ from ags1.dataset.selection import Filter
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError
 from ags1.keys import KeyMetadata
 from ags1.kms import load
-from ags1.spark.source import inputs, splits
-from ags1.spark.source.directories import constant, inferred, values_of
+from ags1.spark.source import inputs
 from ags1.spark.source.inputs import (
     END,
     ListedFiles,
@@ -37,6 +36,7 @@ from ags1.spark.source.inputs import (
     packed,
 )
 from ags1.spark.source.options import SourceOptions
+from ags1.spark.source.reader import constant, inferred, values_of
 from tests.checks import KEY, PREFIX, every
 from tests.spark.source_files import options
 
@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 
 def plan(files: Iterable[ListedFiles], chosen: SourceOptions) -> list[list[Split]]:
-    return list(splits.plan(files, chosen))
+    return list(inputs.plan(files, chosen))
 
 
 # -- splits ----------------------------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ pytest.importorskip("pyspark")
 
 
 import ags1.spark
-from ags1.spark.source import inputs, stream
-from ags1.spark.source.stream import StreamReader, stream_reader_for
+from ags1.spark.source import inputs
+from ags1.spark.source import reader as stream
+from ags1.spark.source.reader import StreamReader, stream_reader_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from ags1.errors import ConflictError, FormatError
 from ags1.kms import load
 from ags1.spark.source.options import WriteOptions
 from ags1.spark.source.writer import Ags1Writer, Written, writer_for
-from tests.spark.trees import unfinished, versions
+from tests.spark.trees import give_up, unfinished, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -279,8 +279,7 @@ def test_a_writer_that_is_killed_leaves_files_that_nobody_sees(
     with dataset.open(vault, load(kms_url)) as opened:
         (left,) = opened.verify().findings
     assert left.code == "unreferenced"
-    assert ags1.spark.clean(spark, vault) == []
-    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 object that no version names"]
+    assert give_up(vault, kms_url).objects == 1
     with dataset.open(vault, load(kms_url)) as opened:
         assert opened.verify().findings == []
     assert_clean(vault)
@@ -293,7 +292,7 @@ def test_a_write_that_was_given_up_and_expired_cannot_be_committed(
     options = {"path": str(vault), "kms": kms_url, "decode": "text"}
     slow = writer_for(options, spark.range(1).selectExpr("'x' value").schema, False)
     message = slow.write(iter([pa.RecordBatch.from_pydict({"value": ["late"]})]))
-    ags1.spark.clean(spark, vault, kms=kms_url, grace=0)
+    give_up(vault, kms_url)
     with pytest.raises(ConflictError, match="expire has given up this run"):
         slow.commit([message])
     assert lines(vault, kms_url) == ["0"]
@@ -327,7 +326,7 @@ def test_a_worker_that_is_killed_is_tried_again_and_a_task_that_fails_changes_no
     write(values(spark.range(1), 1), "overwrite", path, decode="text")
     assert lines(path, kms_url) == ["0"]
     # Tasks of the failed write may have been at work when it was aborted.
-    ags1.spark.clean(spark, path, kms=kms_url, grace=0)
+    give_up(path, kms_url)
     with dataset.open(path, load(kms_url)) as opened:
         assert opened.verify().findings == []
 

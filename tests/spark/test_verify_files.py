@@ -14,7 +14,6 @@ pytest.importorskip("pyspark")
 
 import ags1.spark
 from ags1 import dataset
-from ags1.cli import main
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import DatasetView
 from ags1.dataset.names import new_object_name, new_run, sort_key
@@ -30,7 +29,7 @@ from tests.spark.trees import (
     PART,
     STRANGE,
     Tree,
-    assert_dataset,
+    give_up,
     objects,
     plain_of,
     read_tree,
@@ -188,71 +187,18 @@ def test_every_file_has_its_row_whoever_read_its_manifest(spark: SparkSession, v
 # -- maintenance ---------------------------------------------------------------------------------------------
 
 
-def test_a_rewrap_changes_no_file(spark: SparkSession, vault: Path, kms_url: str) -> None:
-    before = read_tree(vault)
-    planned = ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url, dry_run=True)
-    assert planned.dry_run
-    assert read_tree(vault) == before
-    report = ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url)
-    assert (report.old_key_id, report.new_key_id) == ("lake", "lake2")
-    after = read_tree(vault)
-    assert {path: after[path] for path in before} == before
-    assert after.keys() - before.keys() == {"_ags1/v-2.json"}
-    assert plain_of(vault, kms_url, "lake2") == EXPECTED
-    assert verified(spark, vault, kms_url) == {}
-    result = ags1.spark.encrypt_files(
-        spark, vault.parent / "raw", vault, kms=kms_url, key_id="lake2", progress=False, exclude="a.txt"
-    )
-    assert result.counts == {"unchanged": len(EXPECTED) - 1}
-    assert_dataset(vault, EXPECTED, kms_url, "lake2")
-
-
-def test_cleaning_removes_what_interrupted_runs_left_and_no_file(
-    spark: SparkSession, vault: Path, kms_url: str
-) -> None:
+def test_expire_removes_what_interrupted_runs_left_and_no_file(spark: SparkSession, vault: Path, kms_url: str) -> None:
     transaction = Transaction.begin(Access.of(Location(vault), kms_client(kms_url)), "encrypt")
     transaction.run.begin()
     left = new_object_name("left", transaction.run.id)
     write_tree(vault, {left: b"by a run that was killed"})
     assert unfinished(vault) == [transaction.run.id]
     assert verified(spark, vault, kms_url) == {left: "unreferenced"}
-    assert ags1.spark.clean(spark, vault) == [f"_ags1/runs/{transaction.run.id}"]
-    assert unfinished(vault) == []
     # Younger than the time of grace, it may be about to be committed.
-    assert ags1.spark.clean(spark, vault, kms=kms_url) == []
-    assert ags1.spark.clean(spark, vault, kms=kms_url, grace=0) == ["1 object that no version names"]
+    with dataset.open(vault, kms_url) as opened:
+        assert opened.expire().objects == 0
+    assert unfinished(vault) == [transaction.run.id]
+    give_up(vault, kms_url)
+    assert unfinished(vault) == []
     assert verified(spark, vault, kms_url) == {}
     assert plain_of(vault, kms_url) == EXPECTED
-
-
-def test_maintenance_takes_no_client(spark: SparkSession, vault: Path, kms_url: str) -> None:
-    with pytest.raises(TypeError, match="new_kms must be a URL"):
-        ags1.spark.rewrap(spark, vault, "lake2", kms=kms_url, new_kms=b"key")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="kms must be a URL"):
-        ags1.spark.rewrap(spark, vault, "lake2", kms=b"key")  # type: ignore[arg-type]
-
-
-def test_there_is_nothing_to_clean_where_there_is_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no ags1 dataset here, and no leftover of a run"):
-        ags1.spark.clean(spark, tmp_path / "nothing")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_maintenance_and_jobs_hold_what_is_pinned(vault: Path, kms_url: str, tmp_path: Path) -> None:
-    """None of these needs a session, because the dataset is local."""
-    pin = tmp_path / "pin"
-    job = ["--kms", kms_url, "--pin", str(pin)]
-    assert main(["dataset", "clean", str(vault), "--yes", *job, "--spark"]) == 0
-    first = dataset.Pins.load(pin)
-    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake2", *job, "--spark"]) == 0
-    now = dataset.Pins.load(pin)
-    assert (now.uuid, now.key_id, now.version) == (first.uuid, "lake2", first.version + 1)
-    with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
-        ags1.spark.rewrap(None, vault, "lake", kms=kms_url, pins=first)
-    with pytest.raises(KeyAccessError, match="'lake2', but 'lake' is expected"):
-        ags1.spark.clean(None, vault, kms=kms_url, pins=first)
-    (vault / f"_ags1/v-{now.version}.json").unlink()
-    assert main(["dataset", "clean", str(vault), *job, "--spark"]) != 0
-    assert main(["dataset", "rewrap", str(vault), "--new-key-id", "lake", *job, "--spark"]) != 0
-    assert main(["dataset", "clean", str(vault), "--kms", kms_url, "--pin", str(vault / "pin"), "--spark"]) != 0
-    assert dataset.Pins.load(pin) == now

@@ -67,6 +67,12 @@ def unfinished(vault: Path) -> list[str]:
     return sorted(os.listdir(runs)) if runs.exists() else []
 
 
+def give_up(vault: str | Path, kms_url: str, *, dry_run: bool = False) -> dataset.ExpireReport:
+    """Remove what no version names and the records of runs, also if a run was about to commit it."""
+    with dataset.open(vault, kms_url) as opened:
+        return opened.expire(keep=1000, grace=0, dry_run=dry_run)
+
+
 def versions(vault: Path) -> list[str]:
     """The files of versions."""
     return sorted(name for name in os.listdir(vault / "_ags1") if name.startswith("v-"))

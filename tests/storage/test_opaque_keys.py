@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from ags1.storage import (
     remove,
     status,
 )
+from ags1.storage.opaque_keys import client_of
 
 PARTS = ["a", "b", "", "", ".", "..", "x", "\x01", "c d", "%2F", "ü", "a+b"]
 OPTIONS = {"access_key_id": "x", "secret_access_key": "x", "region": "us-east-1", "allow_http": True}
@@ -104,3 +106,14 @@ def test_one_name_that_is_no_path_does_not_stop_a_dataset(service: Any) -> None:
     service.put_object(Bucket="vaults", Key="m/a//b", Body=b"x")
     with pytest.raises(OSError, match="a//b"):
         dataset.encrypt(place, Location("s3://vaults/other", place.storage_options), kms, "lake")
+
+
+def test_a_forked_child_has_a_client_of_its_own(service: Any) -> None:
+    """The threat: two processes send requests over one connection, and each gets answers to the other's."""
+    place = bucket(service, "forked", {"m/a//b": b"x"}).join("a//b")
+    assert contents(place) == b"x"
+    mine, _ = client_of(place)
+    assert client_of(place)[0] is mine
+    if (child := os.fork()) == 0:
+        os._exit(client_of(place)[0] is mine)
+    assert os.waitpid(child, 0)[1] == 0

@@ -11,7 +11,7 @@ import pytest
 
 import ags1
 from ags1.storage import Location, open_output, open_source
-from ags1.storage.budget import _process
+from ags1.storage.read_ahead import _process
 from tests.checks import KEY, in_threads
 from tests.servers.s3 import S3Server
 

@@ -1,4 +1,4 @@
-"""``ags1 dataset``, what makes a version or writes files: encrypt, add, rm, rewrap, expire, decrypt and so on."""
+"""``ags1 dataset``: its actions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ags1.cli.command import Command, OnSpark, Positional, command
-from ags1.cli.consent import agreed
-from ags1.cli.kms import client_of, new_client_of
-from ags1.cli.output import say, say_json, warn, warn_some
+from ags1.cli.kms.clients import client_of, new_client_of
+from ags1.cli.output import agreed, copy_out, say, say_json, standard_output, warn, warn_some
 from ags1.cli.paths import no_file_left
 from ags1.cli.report import Reporter, in_time
 from ags1.cli.values import directory, version
+from ags1.cli.verification import VERIFY_FIELDS, say_report
 from ags1.errors import Ags1Error
-from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, describe, exit_code, worst_code
+from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, UsageError, describe, exit_code, worst_code
+from ags1.support.typing import Any
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ags1.dataset import Dataset, ExpireReport, Pins, RunReport
 
 DATASET = Positional("DATASET", "directory or URL of the dataset", dest="vault", type=directory)
@@ -374,7 +373,6 @@ def _warn_of(said: Namespace, report: RunReport) -> None:
     said="dry-run SAY",
     fields="dataset, version, old_key_id, new_key_id, older_versions, unfinished_runs, dry_run, error",
     changed={"attempts": {"default": 20, "help": "how often to begin again when other writers commit meanwhile (20)"}},
-    spark=OnSpark("rewrap", {"target": ""}, "new-key-id! workers-kms new-kms pin dry-run"),
 )
 def rewrap(
     where: Namespace,
@@ -465,12 +463,133 @@ def _tell_expired(vault: str, said: Namespace, report: ExpireReport, keep: int) 
             say(f"kept for the grace time, because a run may be about to commit it: {count} in no version; {_LATER}")
 
 
-@command(
-    vault=DATASET,
-    spark=OnSpark("clean", {"target": ""}, "workers-kms pin grace dry-run yes"),
+@dataset_command(
+    path=Positional("[PATH]", "directory or file in it", default=""),
+    how="recursive long null",
+    version="version",
+    said="LIST",
+    fields="path, type, plaintext_length, file_length",
 )
-def clean(vault: str) -> int:
-    """The files stay as they are. To resume a run, with the same command, costs less than to start again. Without --yes
-    nothing is removed; --dry-run says what would be.
+def ls(
+    where: Namespace,
+    path: str,
+    how: Namespace,
+    version: int | None,
+    said: Namespace,
+) -> int:
+    """Names are relative to the dataset; sizes are of the plaintext. Control characters of a name are shown as escapes,
+    except with -0.
+
+    examples:
+      ags1 dataset ls vault/ -r -l
+      ags1 dataset ls vault/ -r -0 | xargs -0 ags1 dataset cat vault/
+      ags1 dataset ls vault/ day=7 --version 3
     """
-    raise NotImplementedError
+    with opened(where, said, version=version) as (opened_one, reporter):
+        path, files = path.strip("/"), opened_one.files
+        if path and path in files:
+            found: Any = iter([(path, files[path])])
+        elif path and not files.is_directory(path):
+            raise FileNotFoundError(2, "the dataset has no such file or directory", path)
+        elif how.recursive:
+            found = ((entry.path, entry) for entry in files.below(path))
+        else:
+            found = ((f"{path}/{name}" if path else name, entry) for name, entry in files.children(path))
+        for name, entry in reporter.rows(found):
+            if said.json:
+                record = {"path": name, "type": "directory" if entry is None else "file"}
+                if entry is not None:
+                    record.update(plaintext_length=entry.plaintext_length, file_length=entry.file_length)
+                say_json(record)
+            else:
+                size = ""
+                if how.long:
+                    size = f"{'-' if entry is None else f'{entry.plaintext_length:,}':>19}  "
+                line = f"{size}{name}{'/' if entry is None else ''}"
+                say(line, raw=how.null, end="\0" if how.null else "\n")
+    return 0
+
+
+@dataset_command(
+    files=Positional("PATH...", "file in it"),
+    offset="offset",
+    size="bytes",
+    version="version",
+    said="quiet progress",
+)
+def cat(
+    where: Namespace,
+    files: list[str],
+    offset: int,
+    size: int | None,
+    version: int | None,
+    said: Namespace,
+) -> int:
+    """Nothing is written before it is authenticated, but what was written before a failure stays written.
+
+    examples:
+      ags1 dataset cat vault/ day=7/a.csv | head
+      ags1 dataset cat s3://vault/2026/ big.log --offset 1G --bytes 64K
+    """
+    if len(files) > 1 and (offset or size is not None):
+        raise UsageError("--offset and --bytes are for one file, but there are many")
+    output = standard_output()
+    words = ("decrypting", "decrypted")
+    with opened(where, said, words, to_stdout=False, version=version) as (found, reporter):
+        for path in files:
+            with found.open(path) as reader:
+                reader.seek(offset)
+                copy_out(reader, output, size, reporter.progress_of(path))
+    output.flush()
+    return 0
+
+
+@dataset_command(
+    version="version",
+    threads="threads",
+    said="verbose SAY",
+    fields=VERIFY_FIELDS,
+    spark=OnSpark(
+        "verify_files", {"source": ""}, f"workers-kms expected-dataset-key-id expected-version pin {CLUSTER}"
+    ),
+)
+def verify(where: Namespace, version: int | None, threads: int | None, said: Namespace) -> int:
+    """What interrupted runs have left is named, and is no fault. A whole directory that was put back from an older copy
+    is authentic: only a pin shows that, such as --pin or --expected-version.
+
+    examples:
+      ags1 dataset verify vault/
+      ags1 dataset verify vault/ --expected-version 12
+    """
+    started = time.monotonic()
+    words = ("verifying", "verified")
+    with opened(where, said, words, version=version, threads=threads) as (found, reporter):
+        report = found.verify(threads=threads, progress=reporter.progress_of(where.vault))
+    return say_report(said, report, started, f"version {report.facts['version']}")
+
+
+@dataset_command(
+    said="LIST",
+    fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
+)
+def versions(where: Namespace, said: Namespace) -> int:
+    """Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back. --pin FILE
+    does that by itself.
+
+    examples:
+      ags1 dataset versions vault/
+    """
+    with opened(where, said) as (opened_one, _):
+        found = opened_one.versions()
+        uuid = opened_one.uuid
+    if not said.json:
+        say(f"dataset {uuid}")
+    for each in found:
+        if said.json:
+            names = ("uuid", "version", "operation", "created_ms", "plaintext_bytes", "digest")
+            say_json({**{name: getattr(each, name) for name in names}, "files": each.file_count})
+        else:
+            when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
+            what = f"{each.operation}, {counted(each.file_count, 'file')}, {size_text(each.plaintext_bytes)}"
+            say(f"{each.version:>6}  {when}  {each.digest}  {what}")
+    return 0

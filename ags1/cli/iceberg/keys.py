@@ -6,7 +6,7 @@ import contextlib
 from argparse import Namespace
 
 from ags1.cli.iceberg.opening import CONVERSION, Opened, opened, table_command
-from ags1.cli.kms import new_client_of
+from ags1.cli.kms.clients import new_client_of
 from ags1.cli.output import say, say_json, warn, warn_some
 from ags1.cli.report import Reporter
 from ags1.errors import FormatError

@@ -1,4 +1,4 @@
-"""What the actions of ``ags1 iceberg`` share: which metadata file is meant, its FileIO, and the KMS."""
+"""What the actions of ``ags1 iceberg`` share: which metadata file is meant, its FileIO, the KMS and pins."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 import functools
 import importlib.util
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ags1.cli.command import Command, Positional, command
-from ags1.cli.iceberg.pins import pinned
 from ags1.cli.output import warn
 from ags1.cli.table import TABLE_HELP
 from ags1.cli.values import directory, is_secret_name
-from ags1.errors import FormatError, KeyAccessError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError
+from ags1.storage import no_pins, read_pins, write_pins
 from ags1.support.exit_codes import UsageError
 
 TYPE_CHECKING = False
@@ -80,7 +82,7 @@ class Opened:
 @contextlib.contextmanager
 def opened(where: Namespace, said: Namespace) -> Iterator[Opened]:
     """The table that the options name; its client is closed at the end. A copy is refused, unless it is only read."""
-    from ags1.cli.kms import client_of
+    from ags1.cli.kms.clients import client_of
     from ags1.iceberg.files.file_io import EncryptedFileIO, file_io_at
 
     with contextlib.ExitStack() as stack:
@@ -238,3 +240,68 @@ def _location(table: str, properties: dict[str, str], said: Namespace) -> str:
     if not getattr(said, "quiet", False):
         warn(f"ags1: note: {newest} is the newest there by its number; a catalog may have another (--catalog NAME)")
     return newest
+
+
+_FIELDS = ("metadata_hash", "metadata_location", "table_uuid")
+
+
+def pinned(where: Namespace, target: CatalogTable) -> CatalogTable:
+    """The table, with the pin of ``--pin FILE``, which follows its commits.
+
+    UsageError: the file lies in the table. FormatError: it holds no pin, or others can write it. AuthenticationError:
+    the table is not as it was.
+    """
+    path, wanted = getattr(where, "pin", None), target.expected.metadata_hash
+    if path is None:
+        if getattr(where, "repin", False):
+            raise UsageError("--repin is for the file of --pin")
+        return target
+    if wanted is not None:
+        target.expect(replace(target.expected, metadata_hash=None))
+    state = target.load()
+    _refuse_inside(path, target, state)
+    known = None if where.repin else _load(path)
+    if known is None:
+        if wanted is None:
+            warn(f"ags1: warning: {path} now pins what was found, without a check: {state.metadata_location}")
+        known = state.file_hash
+    target.expect(replace(target.expected, metadata_hash=known if wanted is None else wanted))
+    target.advanced = partial(_save, path)
+    try:
+        state = target.load()
+    except AuthenticationError as error:
+        command = f"ags1 iceberg inspect {shlex.quote(where.table)} --pin {shlex.quote(path)} --repin"
+        raise AuthenticationError(f"{error}: `{command}` accepts it") from None
+    _save(path, state)
+    return target
+
+
+def _refuse_inside(path: str, target: CatalogTable, state: TableState) -> None:
+    from ags1.errors import UnsupportedError
+    from ags1.storage import Location
+
+    if not Location(path).is_local:
+        raise UsageError(f"--pin {path}: pins are kept in a file of this machine")
+    try:
+        target.places(state).check(os.path.abspath(path))
+    except UnsupportedError:
+        return
+    raise UsageError(
+        f"--pin {path} lies in the table, where whoever can replace that can replace it too: name another place"
+    )
+
+
+def _load(path: str) -> str | None:
+    try:
+        fields = read_pins(path, "table")
+    except FileNotFoundError:
+        return None
+    if not all(isinstance(fields.get(name), str) for name in _FIELDS):
+        raise no_pins(path, "table")
+    found: str = fields[_FIELDS[0]]
+    return found
+
+
+def _save(path: str, state: TableState) -> None:
+    values = (state.file_hash, state.metadata_location, str(state.document.fields.get("table-uuid")))
+    write_pins(path, dict(zip(_FIELDS, values, strict=True)))

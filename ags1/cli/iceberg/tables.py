@@ -1,21 +1,28 @@
-"""``ags1 iceberg``: files, audit, verify and cat."""
+"""``ags1 iceberg``, what reads a table: inspect, files, scan, audit, verify and cat."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from argparse import Namespace
+from collections.abc import Iterator
 
 from ags1.cli.command import OnSpark, Positional
 from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, Opened, opened, table_command, wanted_snapshots
-from ags1.cli.output import warn
+from ags1.cli.output import say, say_json, warn, warn_some
+from ags1.cli.parquet.rows import write_rows
 from ags1.cli.report import Reporter
 from ags1.cli.verification import AUDIT_FIELDS, VERIFY_FIELDS, say_report
-from ags1.support.exit_codes import UsageError
+from ags1.errors import FormatError
+from ags1.support.exit_codes import UsageError, describe, exit_code
 from ags1.support.reports import Report
+from ags1.support.typing import Any
 from ags1.support.words import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ags1.iceberg.tables import EncryptedTable
     from ags1.iceberg.walk.table_walk import TableFile, TableWalk
 
 _ALL = {"snapshot": {"default": "all"}}
@@ -37,7 +44,6 @@ def files(where: Namespace, sizes: bool, said: Namespace) -> int:
     examples:
       ags1 iceberg files t/ --kms local:keys.json --snapshot all --format csv
     """
-    from ags1.cli.parquet.rows import write_rows
     from ags1.iceberg.walk.table_walk import files_table, walk
 
     with opened(where, said) as table, Reporter(said, ("reading", "read")):
@@ -147,7 +153,7 @@ def cat(where: Namespace, file: str, said: Namespace) -> int:
       ags1 iceberg cat t/ data/00000-0-ab.parquet --kms local:keys.json \
           > plain.parquet
     """
-    from ags1.cli.standard import copy_out, refuse_terminal, standard_output
+    from ags1.cli.output import copy_out, refuse_terminal, standard_output
 
     with opened(where, said) as table:
         table.require_kms()
@@ -203,3 +209,111 @@ def _ends_with(path: str, wanted: str) -> bool:
     if local is not None and local.startswith("/"):
         return local_path(path) == local
     return path.endswith("/" + wanted.removeprefix("/"))
+
+
+@table_command(
+    "TABLE moved-from",
+    columns="columns",
+    chosen="snapshot ref as-of from-snapshot to-snapshot limit",
+    rows="filter",
+    said="ROWS",
+    changed={"snapshot": "the rows of this snapshot (of the current one)"},
+)
+def scan(
+    where: Namespace,
+    columns: list[str | tuple[str, ...]] | None,
+    chosen: Namespace,
+    rows: str | None,
+    said: Namespace,
+) -> int:
+    r"""PyIceberg plans: files that the filter excludes are not opened.
+
+    forms:
+      table   aligned columns for a person
+      csv     lines with commas, and the names of the columns first
+      json    one object a line
+      Every form is plaintext. Rows go out as they are decrypted, in bounded memory.
+
+    examples:
+      ags1 iceberg scan s3://lake/db/t/metadata/00007-ab.metadata.json \
+          --kms 'aws:?region=eu-central-1' --columns id,amount \
+          --filter "amount > 10 and country = 'CH'"
+      ags1 iceberg scan db.events --catalog prod --kms local:keys.json --limit 20
+      ags1 iceberg scan t/ --kms local:keys.json --as-of 2026-11-01
+      ags1 iceberg scan t/ --kms local:keys.json --from-snapshot 3051729675574597004
+      ags1 iceberg scan t/ --filter '_last_updated_sequence_number >= 7'
+      ags1 iceberg scan t/ --kms local:keys.json --format csv > t.csv
+    """
+    if chosen.snapshot_id == "all":
+        raise UsageError("rows are of one snapshot: give the id of one, or current")
+    with opened(where, said) as table:
+        from ags1.iceberg.tables import EncryptedTable
+
+        table.require_kms()
+        opened_one = EncryptedTable(table.location, table.io)
+        with naming(table.location, opened_one):
+            found = opened_one.scan(columns=_names(columns), row_filter=rows, **vars(chosen)).to_record_batches()
+            names: list[str] = list(found.schema.names)
+            with Reporter(said, ("reading", "read"), to_stdout=False) as reporter:
+                write_rows(said.format, names, reporter.rows(batch.select(names) for batch in found))
+    return 0
+
+
+@contextlib.contextmanager
+def naming(location: str, table: EncryptedTable) -> Iterator[None]:
+    """Let what PyIceberg says of columns name those that there are, and what pyarrow says, the table."""
+    import pyarrow
+
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Could not find "):
+            raise
+        names = ", ".join(field.name for field in table.schema.fields)
+        raise UsageError(f"{error}; the columns are {names}") from None
+    except pyarrow.ArrowException as error:
+        if isinstance(error, (OSError, ValueError)) or error.__cause__ is not None:
+            raise
+        raise FormatError(f"{os.fsdecode(location)}: pyarrow cannot read its rows: {error}") from error
+
+
+def _names(columns: list[str | tuple[str, ...]] | None) -> list[str] | None:
+    """Names as PyIceberg takes them; it knows no way to write a dot that is in a name."""
+    return None if columns is None else [each if isinstance(each, str) else ".".join(each) for each in columns]
+
+
+@table_command(
+    "TABLE moved-from snapshot ref",
+    said="LIST",
+    fields="metadata_location, tree (kind, name, path, facts, problem, children), error",
+    subject="metadata_location",
+)
+def inspect(where: Namespace, said: Namespace) -> int:
+    """Without --kms, what the metadata file says. No key is shown. Data files are not opened: that takes `ags1 iceberg
+    verify`.
+
+    examples:
+      ags1 iceberg inspect t/ --kms local:keys.json
+    """
+    from ags1.iceberg import EncryptedTable
+
+    with opened(where, said) as table, Reporter(said, ("reading", "read")):
+        root = EncryptedTable(table.location, table.io).tree(wanted_snapshots(where, table))
+    # Without a KMS nobody expected to see more than the metadata says.
+    errors = [] if table.kms is None else list(dict.fromkeys(_errors(root)))
+    if said.json:
+        error = describe(errors[0]) if errors else None
+        say_json({"metadata_location": table.location, "tree": root.to_dict(), "error": error})
+    else:
+        for line in root.lines():
+            say(line)
+        warn_some([describe(each) for each in errors], "and {:,} more errors (--json has them all)", 10)
+    return exit_code(errors[0]) if errors else 0
+
+
+def _errors(node: Any) -> Iterator[Exception]:
+    """Why files of a tree could not be read."""
+    if node.error is not None:
+        yield node.error
+    for each in node.children:
+        yield from _errors(each)

@@ -11,10 +11,9 @@ from functools import partial
 from itertools import islice
 
 from ags1.cli.command import Positional
-from ags1.cli.consent import agreed
 from ags1.cli.iceberg.opening import catalog_of, opened, properties_of, refuse_name, table_command
-from ags1.cli.iceberg.scan import naming
-from ags1.cli.output import say, say_json, warn
+from ags1.cli.iceberg.tables import naming
+from ags1.cli.output import agreed, say, say_json, warn
 from ags1.cli.report import Reporter
 from ags1.storage import iterate_files
 from ags1.support.exit_codes import UsageError
@@ -67,7 +66,7 @@ def create(where: Namespace, schema: str, order: Namespace, how: Namespace, said
       ags1 iceberg create db.events --catalog prod --schema schema.json \
           --key-id alias/lake --kms 'aws:?region=eu-central-1'
     """
-    from ags1.cli.kms import client_of
+    from ags1.cli.kms.clients import client_of
     from ags1.iceberg import create_table
 
     if where.catalog is None:

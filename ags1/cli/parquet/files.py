@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ags1.cli.command import OnSpark, Positional, command
 from ags1.cli.keys import aad_prefix, read_metadata, warn_of_same_prefix
-from ags1.cli.output import say_json, warn, warn_some
+from ags1.cli.output import refuse_terminal, say_json, warn, warn_some
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, WritingOptions, parquet_command
 from ags1.cli.paths import (
     STANDARD,
@@ -28,7 +28,6 @@ from ags1.cli.paths import (
     sources_and_target,
 )
 from ags1.cli.report import in_time
-from ags1.cli.standard import refuse_terminal
 from ags1.cli.transfer import (
     MetadataFile,
     Watched,

@@ -78,7 +78,7 @@ class Clients:
 
     def open(self, given: Namespace, new_kms: str | None = None) -> Any:
         """The client that --kms names, or for what is encrypted --new-kms."""
-        from ags1.cli.kms import new_client_of
+        from ags1.cli.kms.clients import new_client_of
 
         url = new_kms or given.kms
         if url not in self._known:

@@ -1,9 +1,10 @@
-"""``ags1 parquet verify``: every module authenticated, and what fails named."""
+"""``ags1 parquet verify``: every module authenticated, and what fails named; ``inspect``: what is protected."""
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable
 
 from ags1.cli.command import OnSpark, Positional
@@ -11,9 +12,11 @@ from ags1.cli.output import say, say_json, warn
 from ags1.cli.parquet.files import CLUSTER, READING_ON_SPARK, SECRETS, parquet_files
 from ags1.cli.parquet.keys import Clients, KeyReferences, ReadingOptions, parquet_command
 from ags1.cli.paths import Job
+from ags1.cli.report import Reporter
 from ags1.cli.transfer import recorded, work_through
 from ags1.cli.verification import VERIFY_FIELDS, verified
-from ags1.errors import KeyAccessError
+from ags1.errors import Ags1Error, KeyAccessError
+from ags1.parquet.structure.inspection import Inspection
 from ags1.parquet.verify.expected import ExpectedFiles
 from ags1.parquet.verify.report import (
     NO_PREFIX,
@@ -24,9 +27,9 @@ from ags1.parquet.verify.report import (
     prefix_text,
     report_of_set,
 )
-from ags1.support.exit_codes import EXIT_DATA, UsageError
+from ags1.support.exit_codes import EXIT_DATA, UsageError, describe, exit_code
 from ags1.support.reports import AUTHENTIC, WARNING, judged
-from ags1.support.words import counted
+from ags1.support.words import counted, with_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,3 +147,56 @@ def _expected(given: list[Any] | None, source: str | None) -> ExpectedFiles | No
     if source is not None:
         return ExpectedFiles(Path(source))
     return ExpectedFiles(given) if given else None
+
+
+@parquet_command(
+    decryption="PARQUET-DECRYPTION",
+    files=Positional("FILE...", "Parquet file, glob or directory"),
+    said="LIST",
+    fields="file, what ags1.parquet.Inspection has, error",
+)
+def inspect(decryption: Namespace, files: list[str], said: Namespace) -> int:
+    """Without keys, what anybody can see; with them, all of it. Nothing but the footer is authenticated: that takes
+    `ags1 parquet verify`.
+
+    examples:
+      ags1 parquet inspect out.parquet --footer-key file:f.key
+    """
+    code = 0
+    found = parquet_files(files, said)
+    kinds: Counter[str] = Counter()
+    with Clients() as clients, Reporter(said, ("reading", "read")) as reporter:
+        reading = ReadingOptions(decryption, KeyReferences(), clients)
+        looks = ((path, _look(path, name, reading)) for path, name in found)
+        for number, (path, each) in enumerate(reporter.rows(looks)):
+            if isinstance(each, Exception):
+                code = code or exit_code(each)
+                kinds["unreadable"] += 1
+                text = with_name(path, describe(each))
+                if said.json:
+                    say_json({"file": path, "error": text})
+                else:
+                    warn(f"ags1: {text}")
+                continue
+            kinds["encrypted" if each.encryption is not None else "plaintext"] += 1
+            if said.json:
+                say_json({"file": path, **each.to_dict(), "error": None})
+                continue
+            if number:
+                say("")
+            for line in str(each).split("\n"):
+                say(line)
+    if len(found) > 1 and not said.json:
+        say("")
+        say(f"{counted(len(found), 'file')}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}")
+    return code
+
+
+def _look(path: str, name: str, reading: ReadingOptions) -> Inspection | Exception:
+    from ags1.parquet.structure.inspecting import inspect as look
+
+    try:
+        config = reading.config(path, name) if reading.named else None
+        return look(path, config)
+    except (Ags1Error, OSError, ValueError) as error:
+        return error

@@ -56,8 +56,7 @@ from ags1.streams.files import Progress
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Buffer
 from ags1.work.records import FoundRun, OpenedRun, RunSeal, found_runs, opened_runs
-from ags1.work.threads import SharedProgress, Threads, run_on_threads
-from ags1.work.units import OneByOne
+from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 

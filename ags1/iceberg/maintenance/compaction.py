@@ -35,8 +35,7 @@ from ags1.kms.asking import reported
 from ags1.streams.files import Progress
 from ags1.support.arguments import at_least_one
 from ags1.support.grouping import grouped
-from ags1.work.threads import SharedProgress, Threads, run_on_threads
-from ags1.work.units import Advance, OneByOne
+from ags1.work.units import Advance, OneByOne, SharedProgress, Threads, run_on_threads
 
 # Bins of fewer stored bytes are written side by side.
 _SMALL_BIN = 16 << 20

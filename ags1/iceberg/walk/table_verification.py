@@ -36,8 +36,7 @@ from ags1.support.reports import (
     judged,
 )
 from ags1.support.words import counted, with_name
-from ags1.work.threads import SharedProgress, Threads, run_on_threads
-from ags1.work.units import OneByOne
+from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
 
 _NAMED_IN_FILE = 5
 # Codes of findings about a table and its files.

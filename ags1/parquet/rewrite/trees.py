@@ -56,8 +56,7 @@ from ags1.support.arguments import one_of, spelled
 from ags1.support.parallel import in_parallel
 from ags1.support.reports import ERROR, NOT_CHECKED, Finding, Report, VerifyReport
 from ags1.support.words import LINK
-from ags1.work.threads import SharedProgress, Threads, run_on_threads
-from ags1.work.units import OneByOne
+from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ags1.spark.engine.sessions import Session
 from ags1.support.periodic import Periodic
-from ags1.support.words import counted, size_text
+from ags1.support.words import counted, duration_text, size_text
 
 Progress = bool | Callable[[int, int | None], object]
 """Whether to show progress on a terminal or in a notebook, or a function that gets bytes done and their total."""
@@ -95,17 +95,8 @@ class Meter:
             text += f"{files:,} of {self._files:,} files, {size_text(size)} of {size_text(total)}"
         text += f", {size_text(rate)}/s"
         if total is not None and size < total and rate > 0:
-            text += f", {_duration((total - size) / rate)} left"
+            text += f", {duration_text((total - size) / rate)} left"
         return text
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds + 1)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        return f"{whole // 60} min"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 @contextmanager

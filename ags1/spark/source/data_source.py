@@ -145,7 +145,7 @@ class Ags1DataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a growing dataset."""
-        from ags1.spark.source.stream import stream_reader_for
+        from ags1.spark.source.reader import stream_reader_for
 
         return stream_reader_for(self.options, schema, self.session)
 

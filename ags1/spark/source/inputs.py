@@ -16,7 +16,7 @@ import logging
 import os
 import pickle
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
@@ -27,9 +27,11 @@ from ags1.dataset.selection import Filter
 from ags1.dataset.versions import latest_number
 from ags1.errors import FormatError, KeyAccessError
 from ags1.keys import KeyMetadata, decode_metadata
+from ags1.layout import DEFAULT_BLOCK_LENGTH
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_client
 from ags1.spark.source.decoders import Plain
+from ags1.spark.source.decoders.text import is_gzip
 from ags1.spark.source.options import SourceOptions
 from ags1.storage import Location, in_order, list_files, match, status
 from ags1.streams.metadata_files import KEY_METADATA_SUFFIX, SUFFIX, metadata_beside, text_of_prefix
@@ -462,3 +464,37 @@ def _parsed(data: bytes, where: str, *, raw: bool) -> KeyMetadata:
             return decode_metadata(each, where)
     # A warning about bytes that could also be text would not be seen in an executor.
     return KeyMetadata(Key(parse_key(data, where, raw=raw, note=lambda remark: None)))
+
+
+# Opening a file costs about as much as decrypting so many bytes.
+OPEN_COST = 256 << 10
+
+
+def plan(files: Iterable[ListedFiles], options: SourceOptions) -> Iterator[list[Split]]:
+    """The splits of each task, in the order of the files; no list is empty."""
+    limit = options.split_bytes
+    if options.min_partitions > 1:
+        files = list(files)
+        total = sum(each.length + OPEN_COST for each in files)
+        limit = min(limit, -(-total // options.min_partitions))
+    # Whole blocks.
+    limit = max(1, limit // DEFAULT_BLOCK_LENGTH) * DEFAULT_BLOCK_LENGTH
+    current: list[Split] = []
+    gathered = 0
+    for file in files:
+        for start, end in _ranges(file.name, file.length, limit, options):
+            weight = min(end, file.length) - start + OPEN_COST
+            if current and gathered + weight > limit + OPEN_COST:
+                yield current
+                current, gathered = [], 0
+            current.append(Split(file, start, end))
+            gathered += weight
+    if current:
+        yield current
+
+
+def _ranges(name: str, length: int, limit: int, options: SourceOptions) -> Iterable[tuple[int, int]]:
+    whole = options.whole_files or (options.decode == "text" and is_gzip(name))
+    if whole or length <= limit:
+        return ((0, END),)
+    return ((start, start + limit if start + limit < length else END) for start in range(0, length, limit))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import heapq
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,9 +21,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
-from ags1.core.gcm import random_bytes
+from ags1.codec import encrypt
+from ags1.core.gcm import Key, random_bytes
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Access, Pins
@@ -34,13 +37,14 @@ from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.sealing import kms_client, run_keys
-from ags1.spark.source._schemas import refuse_other_columns
+from ags1.spark.source.decoders import Decoder, Plain, decoder_for
 from ags1.spark.source.decoders.arrow import sliced
 from ags1.spark.source.encoders import Encoding, encoding_for
-from ags1.spark.source.options import WriteOptions
-from ags1.spark.source.reader import arrow_schema
+from ags1.spark.source.inputs import open_input
+from ags1.spark.source.options import SourceOptions, WriteOptions
+from ags1.spark.source.reader import arrow_schema, values_of
 from ags1.storage import Location, Unsynced, make_parent, remove
-from ags1.streams.stream import Writer
+from ags1.streams.stream import Reader, Writer
 
 _PIECE = 16 << 20
 _GATHERED = 64 << 20
@@ -74,11 +78,7 @@ def writer_for(
     else:
         key = base.key
         base.authenticate(DatasetKeys(key, client, location.shown), location.shown)
-        if checked.key_id and checked.key_id != base.key_id:
-            raise ValueError(
-                f"the dataset {location} is under the master key {base.key_id!r}, not {checked.key_id!r}: name that, "
-                "or rewrap the dataset"
-            )
+        base.refuse_other_key(checked.key_id, location)
     if base is not None and base.file_count > 0 and not overwrite:
         refuse_other_columns(checked, columns, encoding.extension)
     run = RunReference.create(key, client)
@@ -301,3 +301,64 @@ class _Files:
         # If the storage itself failed, objects that are left there are unreferenced.
         with suppress(OSError):
             remove(self._location.join(name) for done in self._done for name, _ in done.parts)
+
+
+def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: str) -> None:
+    """Compare the columns of a write with those of the first file of its format, if the dataset has one.
+
+    ValueError: the columns are others, and the message has both; or the files are in directories that are columns.
+    """
+    plain_name = f"*{extension.removesuffix('.gz')}"
+    read = SourceOptions(
+        path=(options.path,),
+        kms=options.kms,
+        decode=options.decode,
+        include=(plain_name, f"{plain_name}.gz"),
+        session=options.session,
+    )
+    source = open_input(read)
+    try:
+        first = next((each for each in source.files() if each.length), None)
+        if first is None:
+            return
+        if values_of(first.name):
+            raise ValueError(
+                f"{first.name} is in directories that are columns, and a write makes none, so they would be null in "
+                f"the new rows: overwrite all of {options.path}, or write into another dataset"
+            )
+        if options.decode == "text":
+            return
+        decoder, plain = decoder_for(read), source.open(first)
+        try:
+            have = _types(decoder.schema_of(plain))
+        finally:
+            plain.source.close()
+    finally:
+        source.close()
+    come = _types(_written(options, columns, decoder))
+    if {name.lower(): kind for name, kind in have.items()} == {name.lower(): kind for name, kind in come.items()}:
+        return
+    raise ValueError(
+        f"{options.path} has the columns {_described(have)}, and the DataFrame {_described(come)}: select and cast "
+        "what the dataset has, overwrite all of it, or write into another dataset"
+    )
+
+
+def _written(options: WriteOptions, columns: pa.Schema, decoder: Decoder) -> pa.Schema:
+    """The columns as they are read from a file of the write: not every format has every type."""
+    file = io.BytesIO()
+    encoder = encoding_for(options, columns).open(file, 1)
+    nothing: list[pa.Array] = [pa.array([], field.type) for field in columns]
+    encoder.write(pa.RecordBatch.from_arrays(nothing, schema=columns))
+    encoder.close()
+    key = Key.generate()
+    return decoder.schema_of(Plain("a new file", "a new file", Reader(encrypt(file.getvalue(), key), key)))
+
+
+def _types(schema: pa.Schema) -> dict[str, str]:
+    found = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return {field.name: field.dataType.simpleString() for field in found}
+
+
+def _described(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())

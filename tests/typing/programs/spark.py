@@ -32,19 +32,6 @@ def verify_files(session: SparkSession) -> None:
     _wrong: ags1.VerifyReport = result  # refused
 
 
-def rewrap(session: SparkSession) -> None:
-    report: dataset.DatasetRewrapReport = spark.rewrap(session, "vault", "lake-2027", kms=KMS)
-    spark.rewrap(session, "vault", kms=KMS)  # refused
-    spark.rewrap(session, "vault", "lake-2027", kms=KMS, new_kms=5)  # refused
-    _wrong: spark.Result = report  # refused
-
-
-def clean(session: SparkSession) -> None:
-    removed: list[str] = spark.clean(session, "vault", grace=3600)
-    spark.clean(session, "vault", grace="1h")  # refused
-    _wrong: int = removed  # refused
-
-
 def encrypt_parquet(session: SparkSession) -> None:
     result: spark.Result = spark.encrypt_parquet(
         session, "raw", "vault", kms=KMS, footer_key_id="lake", column_key_ids={"pii": ["ssn", "salary"]}
@@ -85,7 +72,7 @@ def decrypt_table(session: SparkSession) -> None:
 
 
 def rekey_table(session: SparkSession) -> None:
-    spark.rekey_table(session, "lake.db.events", kms=KMS, data_keys=True, dry_run=True)
+    spark.rekey_table(session, "lake.db.events", kms=KMS, dry_run=True)
     spark.rekey_table(session, "lake.db.events", kms=KMS, key_id=5)  # refused
 
 

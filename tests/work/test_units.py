@@ -10,12 +10,21 @@ from types import SimpleNamespace
 
 import pytest
 
-import ags1.work.threads as module
+import ags1.work.units as module
 from ags1.dataset.worker import SMALL, on_threads
 from ags1.errors import FormatError
 from ags1.kms import ServiceRefusal
-from ags1.work.threads import SharedProgress, Threads, run_on_threads
-from ags1.work.units import BATCH_UNITS, Advance, OneByOne, UnitOutcome, Work
+from ags1.work.units import (
+    BATCH_UNITS,
+    Advance,
+    OneByOne,
+    SharedProgress,
+    Threads,
+    UnitBatch,
+    UnitOutcome,
+    Work,
+    run_on_threads,
+)
 
 
 class Sizes(Work):
@@ -32,10 +41,10 @@ class Sizes(Work):
     def is_small(self, unit: int) -> bool:
         return unit <= SMALL
 
-    def outcomes(self, batch: list[int], threads: int | None, tell: Callable[[int], object]) -> list[UnitOutcome]:
-        self.done += batch
+    def outcomes(self, batch: UnitBatch, threads: int | None, tell: Callable[[int], object]) -> list[UnitOutcome]:
+        self.done += batch.units
         self.threads.add((threads, threading.get_ident()))
-        return [UnitOutcome(unit, None, self.failing.get(unit)) for unit in batch]
+        return [UnitOutcome(unit, None, self.failing.get(unit)) for unit in batch.units]
 
 
 def execute(
@@ -63,8 +72,7 @@ def test_one_thread_is_the_callers_own() -> None:
 
 
 class Brief(Sizes):
-    def is_brief(self, batch: list[int]) -> bool:
-        return batch[0] < 1000
+    are_local = True
 
 
 @pytest.mark.parametrize("waits", [False, True])
