@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import Final, final
 
+from typing_extensions import Self
+
 from ags1.core.gcm import Key
 from ags1.core.typing import KeyLike
 from ags1.support.typing import Buffer
@@ -37,4 +39,4 @@ def verify_footer(footer: Buffer, signature: Buffer, key: KeyLike, aad: Buffer, 
 
 @final
 class ModuleOpener:
-    def __init__(self, file_aad: Buffer) -> None: ...
+    def __new__(cls, file_aad: Buffer) -> Self: ...

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar, final, overload
 from ags1.parquet.native.nodes import Node as Node
 from ags1.support.typing import Buffer
 
+__pyx_capi__: Final[dict[str, object]]
 # Of every Cython module.
 __test__: Final[dict[str, str]]
 

@@ -5,7 +5,6 @@ from ags1.parquet.keys.properties import ColumnKey
 from ags1.parquet.native.pages import Chunk
 from ags1.parquet.native.thrift import BINARY as BINARY
 from ags1.parquet.native.thrift import I32 as I32
-from ags1.parquet.native.thrift import I64 as I64
 from ags1.parquet.native.thrift import LIST as LIST
 from ags1.parquet.native.thrift import STRUCT as STRUCT
 from ags1.parquet.native.thrift import Struct

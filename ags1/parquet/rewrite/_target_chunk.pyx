@@ -13,7 +13,7 @@ from ags1.parquet.structure.fields cimport (
 
 from ags1.errors import FormatError
 from ags1.parquet.native.modules import check_ordinal
-from ags1.parquet.native.thrift import BINARY, I32, I64, LIST, STRUCT
+from ags1.parquet.native.thrift import BINARY, I32, LIST, STRUCT
 from ags1.parquet.structure.chunks import DICTIONARY_ENCODINGS, foretells_dictionary
 from ags1.parquet.structure.fields import ColumnChunk, ColumnMetaData, OffsetIndex, PageLocation, names_of
 
@@ -87,7 +87,8 @@ cdef class TargetChunk:
             return
         metadata.set(TOTAL_UNCOMPRESSED_SIZE, AGS1_COMPACT_I64, chunk.total_uncompressed)
         metadata.set(TOTAL_COMPRESSED_SIZE, AGS1_COMPACT_I64, chunk.total_compressed)
-        metadata.set(DATA_PAGE_OFFSET, AGS1_COMPACT_I64, chunk.data_page_offset if chunk.data_page_offset >= 0 else first)
+        data_page = chunk.data_page_offset if chunk.data_page_offset >= 0 else first
+        metadata.set(DATA_PAGE_OFFSET, AGS1_COMPACT_I64, data_page)
         metadata.remove(INDEX_PAGE_OFFSET)
         if chunk.dictionary_page_offset >= 0:
             metadata.set(DICTIONARY_PAGE_OFFSET, AGS1_COMPACT_I64, chunk.dictionary_page_offset)
@@ -127,7 +128,8 @@ cdef class TargetChunk:
         places = {before: (after, size) for before, after, size in chunk.page_locations()}
         for index, entry in enumerate(entries):
             if self.unchanged:
-                entry.set(PageLocation.OFFSET, AGS1_COMPACT_I64, fitting(entry.integer(PageLocation.OFFSET, 0) + shift, name))
+                moved = fitting(entry.integer(PageLocation.OFFSET, 0) + shift, name)
+                entry.set(PageLocation.OFFSET, AGS1_COMPACT_I64, moved)
                 continue
             place = places.get(entry.integer(PageLocation.OFFSET, -1))
             if place is None:

@@ -11,6 +11,7 @@ from ags1.parquet.native.thrift import Struct
 from ags1.parquet.structure.schema import Element
 from ags1.parquet.structure.source_file import SourceFile, SourceRowGroup
 
+__pyx_capi__: Final[dict[str, object]]
 __test__: Final[dict[str, str]]
 
 DICTIONARY_ENCODINGS: Final[tuple[int, ...]]

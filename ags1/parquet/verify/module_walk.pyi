@@ -1,5 +1,6 @@
 from typing import Final
 
+from ags1.parquet.structure.chunks import INDEX_OFFSETS as INDEX_OFFSETS
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.parquet.verify.report import FileTally
 from ags1.streams.files import Progress

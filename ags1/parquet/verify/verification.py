@@ -132,12 +132,11 @@ def verify_file(
             if file.footer.metadata is None:
                 # The key is missing; this error has the reason.
                 file.footer_key()
-            required = _required(file, names)
             _check_footer(file, tally)
             if file.source.is_remote:
                 cached: Any = _CachedSource(file.source)
                 file.source = cached
-            check_modules(file, tally, required, threads=threads, progress=progress)
+            check_modules(file, tally, _required(file, names), threads=threads, progress=progress)
             if progress is not None:
                 progress(file.footer.size, file.footer.size)
     return tally.finish()
