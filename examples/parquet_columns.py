@@ -36,6 +36,7 @@ files = "part-{0..1}.parquet"  # a range of numbers; or a list of paths
 
 
 def of_file(path: str) -> parquet.DecryptionConfig:
+    """Give the file its prefix."""
     return decryption.with_aad_prefix(f"people/{path}".encode())
 
 
