@@ -172,7 +172,8 @@ def test_an_interrupt_ends_it_without_a_trace(moment: str) -> None:
         os.killpg(process.pid, signal.SIGINT)
         complaints = process.communicate(timeout=600)[1]
         assert process.returncode == 130
-        assert complaints.endswith("\nInterrupted.\n")
+        # A command that the demo runs says so, too, before it or after it.
+        assert "Interrupted." in complaints.splitlines()
         assert "Traceback" not in complaints
         assert [name for name in os.listdir(scratch) if name.startswith("ags1-demo")] == []
     finally:

@@ -18,8 +18,6 @@ from tests.pages import run_shell
 
 GUIDE = "spark_cluster.py"
 ROOT = Path(__file__).resolve().parent.parent.parent
-# As users have it, and as no other test does.
-COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 def _blocks(name: str, language: str) -> list[str]:
@@ -42,7 +40,7 @@ def test_the_spark_examples_of_the_pages_and_the_script_of_the_guide_run(
     guide = f"os.chdir({str(tmp_path / 'guide')!r})\n{(ROOT / 'examples' / GUIDE).read_text()}"
     # All of them in one session.
     program = "\n".join(["import os", f"os.chdir({str(tmp_path)!r})", *others, guide, *page])
-    done = run_spark(program.replace("\nspark.stop()\n", "\n"), conf=COMPILED)
+    done = run_spark(program.replace("\nspark.stop()\n", "\n"))
     assert "above 150" in done.stdout
     assert "3 files" in done.stdout
     (stored,) = (tmp_path / "guide/spark-cluster/vault/day=1").glob("sales.json.*.ags1")
