@@ -520,7 +520,7 @@ class Conversion:
         state = state or self.table.load()
         metadata = TableMetadata(state.document.fields)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
-        self.report.metadata_location, self.report.metadata_hash = state.metadata_location, state.file_hash
+        self.report.metadata_location, self.report.metadata_hash = state.metadata_location, state.document.hash
         if self.change.name in (ENCRYPT, REKEY) or self.change.key_id is None:
             self.report.remaining = [
                 each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in current

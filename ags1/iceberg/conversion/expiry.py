@@ -163,7 +163,7 @@ def expire_snapshots(
         return True
 
     new = commit(opened, opened.place, attempt, retries=PATIENT)
-    report.metadata_hash = None if new is None else new.file_hash
+    report.metadata_hash = None if new is None else new.document.hash
     report.paths, report.files = sorted(files), dict(Counter(files.values()))
     if not dry_run:
         _remove(removed, f"{opened.name}: the snapshots are expired")
