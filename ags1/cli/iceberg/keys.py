@@ -183,7 +183,7 @@ def _tell(
     """Say what was changed, and what is to be done for it to count; `readers` is what those of the table need."""
     said, made = change.said, change.made
     if said.json:
-        new, digest = (None, None) if made is None else (made.metadata_location, made.file_hash)
+        new, digest = (None, None) if made is None else (made.metadata_location, made.document.hash)
         record = {"old_metadata": change.old, "new_metadata": new, "new_metadata_hash": digest, **fields}
         say_json({**record, "dry_run": said.dry_run, "error": None})
         return

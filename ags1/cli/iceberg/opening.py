@@ -264,7 +264,7 @@ def pinned(where: Namespace, target: CatalogTable) -> CatalogTable:
     if known is None:
         if wanted is None:
             warn(f"ags1: warning: {path} now pins what was found, without a check: {state.metadata_location}")
-        known = state.file_hash
+        known = state.document.hash
     target.expect(replace(target.expected, metadata_hash=known if wanted is None else wanted))
     target.advanced = partial(_save, path)
     try:
@@ -303,5 +303,5 @@ def _load(path: str) -> str | None:
 
 
 def _save(path: str, state: TableState) -> None:
-    values = (state.file_hash, state.metadata_location, str(state.document.fields.get("table-uuid")))
+    values = (state.document.hash, state.metadata_location, str(state.document.fields.get("table-uuid")))
     write_pins(path, dict(zip(_FIELDS, values, strict=True)))

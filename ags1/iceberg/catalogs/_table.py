@@ -60,11 +60,6 @@ class TableState:
     metadata_hash: str | None = None
     locations: tuple[str, ...] = ()
 
-    @property
-    def file_hash(self) -> str:
-        """Base64 of the SHA-256 of the metadata file's text, for `metadata_hash` of :func:`open_table`."""
-        return self.document.hash
-
 
 class CatalogTable(abc.ABC):
     """A table in a catalog. Not safe to share between threads; each thread can create its own.
@@ -201,10 +196,10 @@ class CatalogTable(abc.ABC):
 
     def _committed(self, state: TableState, fields: Mapping[str, Any]) -> TableState:
         """Log a commit of `fields`, and expect its state from now on; return the state."""
-        self.expected = self.expected.after(properties_of(fields).get(KEY_ID), state.file_hash)
+        self.expected = self.expected.after(properties_of(fields).get(KEY_ID), state.document.hash)
         if self.advanced is not None:
             self.advanced(state)
-        _LOG.info("%s: committed %s, with the hash %s", self.name, state.metadata_location, state.file_hash)
+        _LOG.info("%s: committed %s, with the hash %s", self.name, state.metadata_location, state.document.hash)
         return state
 
     def _conflict(self, base: str, found: str) -> ConflictError:

@@ -44,7 +44,7 @@ from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
 from ags1.iceberg.metadata.manifests import DATA, Manifest, ManifestEntry, kind_of
-from ags1.iceberg.metadata.metadata_document import DATA_PATH, data_directory, partition_in, partition_names
+from ags1.iceberg.metadata.metadata_document import DATA_PATH, partition_in, partition_names
 from ags1.iceberg.scan.probing import Probe
 from ags1.iceberg.walk.table_walk import FAULTS
 from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
@@ -292,8 +292,7 @@ class Conversion:
                 self._journal.begin(seal, self.change.purpose(view.metadata))
                 self._has_begun = True
             # Below the table's location, `clean` finds what a killed run has left.
-            below = data_directory(view.metadata.fields).startswith(f"{view.metadata.location}/")
-            if not below and self.change.location is None:
+            if not view.metadata.has_data_below and self.change.location is None:
                 self._journal.plan(seal, [self._target(view, path) for path in entries])
         if self.perform is None:
             results: Iterable[FileResult] = self._in_threads(view, list(entries.values()), seal)
@@ -519,7 +518,7 @@ class Conversion:
         state = state or self.table.load()
         metadata = TableMetadata(state.document.fields)
         current = {each["snapshot-id"] for each in metadata.refs.values()}
-        self.report.metadata_location, self.report.metadata_hash = state.metadata_location, state.file_hash
+        self.report.metadata_location, self.report.metadata_hash = state.metadata_location, state.document.hash
         if self.change.name in (ENCRYPT, REKEY) or self.change.key_id is None:
             self.report.remaining = [
                 each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in current

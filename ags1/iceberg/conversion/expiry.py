@@ -40,6 +40,7 @@ from ags1.iceberg.metadata.metadata_document import (
     MAX_DOCUMENT,
     VERSION_HINT,
     claims_encryption,
+    data_directory,
     directories_of,
     is_metadata_file,
     metadata_directory,
@@ -123,7 +124,7 @@ def expire_snapshots(
     removed: list[Location] = []
     runs: list[Location] = []
 
-    def attempt(state: TableState, metadata: TableMetadata, names: TableFiles) -> bool:
+    def attempt(state: TableState, metadata: TableMetadata, _: TableFiles) -> bool:
         files.clear()
         opened.check_newest(state)
         refuse_shared_files(metadata, opened.name)
@@ -159,11 +160,11 @@ def expire_snapshots(
             metadata.fields["encryption-keys"] = pruned.to_list()
         if dry_run or not (old or report.key_entries or dropped):
             return False
-        runs.append(_announced(metadata, client, names, own, files))
+        runs.append(_announced(metadata, client, own, files))
         return True
 
     new = commit(opened, opened.place, attempt, retries=PATIENT)
-    report.metadata_hash = None if new is None else new.file_hash
+    report.metadata_hash = None if new is None else new.document.hash
     report.paths, report.files = sorted(files), dict(Counter(files.values()))
     if not dry_run:
         _remove(removed, f"{opened.name}: the snapshots are expired")
@@ -173,14 +174,14 @@ def expire_snapshots(
     return report
 
 
-def _announced(metadata: TableMetadata, kms: Any, names: TableFiles, own: _Own, files: Iterable[str]) -> Location:
+def _announced(metadata: TableMetadata, kms: Any, own: _Own, files: Iterable[str]) -> Location:
     """Tell `clean` and conversions of an expiry, before its commit; return what :func:`remove_run` ends.
 
     Of files that are not below the table's location, where `clean` lists them, it gets the names.
     """
     uuid = str(metadata.fields.get("table-uuid"))
     elsewhere = [path for path in files if not path.startswith(f"{metadata.location}/")]
-    if metadata.key_id is None or not elsewhere or _lists_all(metadata, names):
+    if metadata.key_id is None or not elsewhere or metadata.has_data_below:
         return announce_maintenance(own.journals, uuid)
     journal = Journal.create(own.journals, uuid, WrappedKey(metadata.key_id).another(kms), EXPIRY)
     seal = journal.open(kms)
@@ -271,7 +272,7 @@ def clean(table: Any, *, kms: Any = None, older_than: datetime.timedelta = _OLD,
         kind = claimed_kind(run)
         report.given_up += kind == KIND
         if kind != MAINTENANCE:
-            elsewhere += _elsewhere(run, kind, client, metadata, names, own, report)
+            elsewhere += _elsewhere(run, kind, client, metadata, own, report)
     outside = {identity(each.location): each for path in elsewhere if (each := _seen(own(path))) is not None}
     outside = {name: each for name, each in outside.items() if name not in listed}
     listed |= outside
@@ -310,21 +311,16 @@ def journals_of(table: CatalogTable, state: TableState) -> Location:
     return _Own(TableMetadata(state.document.fields), table.place).journals
 
 
-def _lists_all(metadata: TableMetadata, names: TableFiles) -> bool:
-    """Whether all new files of a table are below its location."""
-    return names.new_data_path("").startswith(f"{metadata.location}/")
-
-
 def _elsewhere(
-    run: FoundRun, kind: str, kms: Any, metadata: TableMetadata, names: TableFiles, own: _Own, report: CleanReport
+    run: FoundRun, kind: str, kms: Any, metadata: TableMetadata, own: _Own, report: CleanReport
 ) -> Iterable[str]:
     """Files of a killed run where this table writes, if that is not below its location, where all files are listed.
 
     Others may have files there. So the run must be authentic, under the master key of the table.
     """
-    if _lists_all(metadata, names):
+    if metadata.has_data_below:
         return
-    directory = names.new_data_path("").rpartition("/")[0]
+    directory = data_directory(metadata.fields)
 
     def refused(name: str, error: Exception) -> None:
         report.notes.append(f"{name}: this work of a killed run is not believed: {error}")

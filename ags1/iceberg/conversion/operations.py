@@ -475,6 +475,6 @@ def _finished(
         return report
     report.expired = expire_snapshots(table, kms=kms, statistics=statistics)
     state = table.load()
-    report.metadata_location, report.metadata_hash = state.metadata_location, state.file_hash
+    report.metadata_location, report.metadata_hash = state.metadata_location, state.document.hash
     report.remaining, report.plaintext, report.statistics = [], [], report.expired.kept_statistics
     return report

@@ -76,7 +76,7 @@ class Document:
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the JSON, as :func:`text_hash` makes it."""
+        """The hash of the JSON, as :func:`text_hash` makes it, for `metadata_hash` of :func:`open_table`."""
         return text_hash(self.text)
 
     def snapshots(self) -> Snapshots:

@@ -70,12 +70,6 @@ class DataFile(manifest.DataFile):
         self._data[3] = Record(*partition)
         self.spec_id, self.first_row_id = spec_id, file.get("first_row_id")
 
-    @property
-    def referenced_data_file(self) -> str | None:
-        """The only data file that its deletes apply to."""
-        found: str | None = self._data[17]
-        return found
-
 
 class ScanTask(FileScanTask):
     """A data file, and the deletes that apply to it.

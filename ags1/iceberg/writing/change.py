@@ -220,7 +220,7 @@ class WriteTarget:
                 written.discard()
             return ChangeReport(operation)
         self.table.refresh(state)
-        return reported(replace(report, metadata_hash=state.file_hash), self.table.io.kms)
+        return reported(replace(report, metadata_hash=state.document.hash), self.table.io.kms)
 
     def _metadata(self, table: Any) -> TableMetadata:
         metadata = TableMetadata(table.document.fields)

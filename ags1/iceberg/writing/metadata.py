@@ -15,7 +15,7 @@ from typing import Any
 
 from ags1.core.gcm import random_bytes
 from ags1.errors import FormatError, UnsupportedError
-from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, current_of, refuse_reserved
+from ags1.iceberg.metadata.metadata_document import DATA_KEY_LENGTH, KEY_ID, current_of, data_directory, refuse_reserved
 
 MAIN = "main"
 _ENCRYPTED_VERSION = 3
@@ -111,6 +111,11 @@ class TableMetadata:
     def removes_files(self) -> bool:
         """Whether the table alone needs its files, so that those that it no longer names may be removed."""
         return self.properties.get(_GC, "true").lower() != "false"
+
+    @property
+    def has_data_below(self) -> bool:
+        """Whether new data files are below the table's directory, where `clean` lists all files."""
+        return data_directory(self.fields).startswith(f"{self.location}/")
 
     @property
     def statistics(self) -> list[str]:
