@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if words[:1] == ["help"]:
             words = [*words[1:2], "--help"]
         inner = group.commands.get(words[0]) if words else None
-        if not isinstance(inner, CommandGroup):
+        if not isinstance(inner, CommandGroup) or (on_spark and not inner.has_cluster_form):
             break
         group, words = inner, words[1:]
     return _parser_of(group, words[0] if words else "", on_spark).parse(words)
@@ -68,11 +68,13 @@ def _parser_of(group: CommandGroup, only: str | None, on_spark: bool) -> Command
     if group is COMMANDS:
         parser.add_argument("--version", action="store_true", help="show the version and exit")
     for name, entry in group.commands.items():
+        if on_spark and not entry.has_cluster_form:
+            continue
         if isinstance(entry, CommandGroup):
             parser.add_command(name, entry.summary)
             if only is None:
                 parser.replace_command(name, _parser_of(entry, None, on_spark))
-        elif entry.has_cluster_form or not on_spark:
+        else:
             parser.add_command(name, entry.summary, group.load(name) if only in (None, name) else None)
     return parser
 

@@ -148,6 +148,11 @@ class CommandGroup:
         self.commands: dict[str, CommandEntry | CommandGroup] = {}
         self.what = "ACTION" if " " in prog else "COMMAND"
 
+    @property
+    def has_cluster_form(self) -> bool:
+        """Whether a command of it runs on Spark too."""
+        return any(each.has_cluster_form for each in self.commands.values())
+
     def add(self, name: str, module: str, summary: str, spark: str = "") -> None:
         """Add a command, which is the function of its name in a module of the folder of this group."""
         self.commands[name] = CommandEntry(module, summary, spark)

@@ -164,7 +164,7 @@ def password(where: Namespace, new: Namespace, quiet: bool) -> int:
     """The master keys stay the same.
 
     examples:
-      ags1 kms password --kms 'local:keys.json?key_file=old.key' --new-key-file new.key
+      ags1 kms password --kms 'local:keys.json?key_file=old' --new-key-file new.key
     """
     path = _local_path(where)
     if new.new_password_file and new.new_key_file:
