@@ -88,7 +88,7 @@ def _plain_file(directory: Path) -> Path:
 
 def _way_to(root: Path, path: str) -> tuple[list[ManifestNode], dataset.DatasetEntry]:
     """The manifests between the version and a file, and its entry."""
-    transaction = Transaction.begin(Location(root), _client(), "look")
+    transaction = Transaction.begin(Access.of(Location(root), _client()), "look")
     found: list[ManifestNode] = []
     item: Any = transaction.root
     key = path.encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,33 @@ def spark(sizes: settings.Settings) -> Iterator[SparkPeer]:
         yield peer
 
 
+@dataclass(frozen=True)
+class Made:
+    """A table, and the files that it has before anybody compacts it."""
+
+    table: Any
+    place: Path
+    files: frozenset[Path]
+
+    def clean(self) -> None:
+        """Remove what was made of it."""
+        for path in self.place.rglob("*"):
+            if path.is_file() and path not in self.files:
+                path.unlink()
+        sync(self.place)
+
+
 @pytest.fixture(scope="module")
-def table_of(directory: Path, sizes: settings.Settings) -> Callable[[str], Any]:
+def table_of(directory: Path, sizes: settings.Settings) -> Callable[[str], Made]:
     """The tables, each made when a question first needs it."""
-    return functools.cache(lambda which: _table(directory / which, which, quick=sizes.quick))
+
+    @functools.cache
+    def make(which: str) -> Made:
+        place = directory / which
+        table = _table(place, which, quick=sizes.quick)
+        return Made(table, place, frozenset(path for path in place.rglob("*") if path.is_file()))
+
+    return make
 
 
 def _table(place: Path, which: str, *, quick: bool) -> Any:
@@ -77,7 +101,7 @@ def _table(place: Path, which: str, *, quick: bool) -> Any:
 def test_iceberg_compaction(
     which: str,
     spark: SparkPeer,
-    table_of: Callable[[str], Any],
+    table_of: Callable[[str], Made],
     sizes: settings.Settings,
     directory: Path,
     interleave: Callable[..., Run],
@@ -87,19 +111,13 @@ def test_iceberg_compaction(
     from ags1.kms import MemoryKms
     from tests.iceberg.keys import MASTER_KEYS
 
-    place, table = directory / which, table_of(which)
+    made = table_of(which)
+    place, table = made.place, made.table
     first = Path(table.metadata_location.removeprefix("file://"))
-    kept = {path for path in place.rglob("*") if path.is_file()}
     files = len(table.scan().plan_files())
     stored = sum(path.stat().st_size for path in (place / "data").rglob("*") if path.is_file())
     rows = table.scan().count()
     kms = MemoryKms(MASTER_KEYS)
-
-    def fresh() -> None:
-        for path in place.rglob("*"):
-            if path.is_file() and path not in kept:
-                path.unlink()
-        sync(directory)
 
     def ours() -> None:
         report = load_table(None, str(first), kms=kms).compact(rewrite_all=True)
@@ -107,7 +125,7 @@ def test_iceberg_compaction(
         assert (report.moved_bytes > stored / 2) == (which == "large")
 
     def register() -> None:
-        fresh()
+        made.clean()
         spark.sql(f"CALL lake.system.register_table(table => 'tables.compacted', metadata_file => '{first.as_uri()}')")
 
     def theirs() -> None:
@@ -117,7 +135,7 @@ def test_iceberg_compaction(
     peer = f"Spark {spark.version}, rewrite_data_files and syncfs"
     run = interleave(
         {
-            "ags1": Subject(ours, before=fresh),
+            "ags1": Subject(ours, before=made.clean),
             peer: Subject(theirs, before=register, after=lambda: spark.sql("DROP TABLE compacted")),
         },
         warm_up=1 if sizes.quick else 3,
@@ -129,7 +147,7 @@ def test_iceberg_compaction(
 
 def test_scan_of_what_was_compacted(
     spark: SparkPeer,
-    table_of: Callable[[str], Any],
+    table_of: Callable[[str], Made],
     directory: Path,
     interleave: Callable[..., Run],
     record: Record,
@@ -139,8 +157,9 @@ def test_scan_of_what_was_compacted(
     from ags1.kms import MemoryKms
     from tests.iceberg.keys import MASTER_KEYS
 
-    place, kms = directory / "small", MemoryKms(MASTER_KEYS)
-    first = Path(table_of("small").metadata_location.removeprefix("file://"))
+    table, kms = table_of("small"), MemoryKms(MASTER_KEYS)
+    table.clean()
+    place, first = table.place, Path(table.table.metadata_location.removeprefix("file://"))
     before = set((place / "metadata").glob("*.metadata.json"))
     mine = load_table(None, str(first), kms=kms)
     mine.compact(rewrite_all=True)

@@ -82,10 +82,13 @@ enum { AGS1_LATE_TAG = 2 << 10 };
 static inline int ags1_step(EVP_CIPHER_CTX *context, int encrypt, uint8_t *out, const uint8_t *data, int length)
 {
     int done;
-    return encrypt ? EVP_EncryptUpdate(context, out, &done, data, length) : EVP_DecryptUpdate(context, out, &done, data, length);
+    if (encrypt)
+        return EVP_EncryptUpdate(context, out, &done, data, length);
+    return EVP_DecryptUpdate(context, out, &done, data, length);
 }
 
-static inline int ags1_update(EVP_CIPHER_CTX *context, int encrypt, const uint8_t *data, int64_t length, uint8_t *out)
+static inline int ags1_update(EVP_CIPHER_CTX *context, int encrypt, const uint8_t *data, int64_t length,
+                              uint8_t *out)
 {
     int is_first = 1;
     while (length > 0) {
