@@ -85,8 +85,16 @@ $(STAMPS)/spark-newest: | $(STAMPS)/test
 
 venv: $(STAMPS)/tools ## make .venv with the build tools in it
 
-# What all parts of test-all need: pip resolves it once.
-packages: $(STAMPS)/everything $(STAMPS)/java
+# What all parts of test-all need: pip resolves it once, and fetches it while the modules compile.
+$(STAMPS)/everything-packages: $(STAMPS)/tools pyproject.toml
+	@mkdir -p build
+	$(BIN)/python -m buildtools.requirements all bench check docs test >build/requirements.txt
+	$(PIP) --requirement build/requirements.txt
+	@touch $@
+
+packages: $(STAMPS)/tools
+	@$(MAKE) --no-print-directory -j2 build $(STAMPS)/everything-packages
+	@$(MAKE) --no-print-directory $(STAMPS)/everything $(STAMPS)/java
 	@touch $(addprefix $(STAMPS)/,bench check docs package test)
 
 # Always asked: setuptools and Cython know what is out of date, also when only the flags changed.

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from buildtools import openssl
+from buildtools.requirements import requirements
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent / "packaging"
@@ -343,3 +344,8 @@ def test_the_version_is_stated_once() -> None:
 
     assert version not in (ROOT / "pyproject.toml").read_text()
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_requirements_of_an_extra_are_also_those_of_the_extras_that_it_names() -> None:
+    assert {"s3fs", "obstore"} <= {re.split(r"[\[<>=]", each)[0] for each in requirements(["s3"])}
+    assert not [each for each in requirements(["all", "test"]) if each.startswith("ags1")]

@@ -36,6 +36,7 @@ def test_each_scan_asks_something_else():
     assert len({each.words for each in asked}) == len({(each.columns, each.where) for each in asked}) == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(MAKING_SECONDS)
 def test_spark_and_ags1_scan_the_same_rows_and_columns(events):
     narrow = bench_iceberg.Question("some", columns=("id",), where="id < 100")

@@ -12,17 +12,22 @@ the exit code is 1. Without atheris (it has wheels for Linux only) inputs are mu
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
+import importlib
+import io
+import multiprocessing
 import os
 import random
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from multiprocessing import connection
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,15 +42,32 @@ NAMES = (
 )  # fmt: skip
 
 
-def work(name: str, seconds: int, seed: int, directory: Path) -> None:
-    """Fuzz one target in this process."""
+def load() -> bool:
+    """Import the targets, with counters of what they reach if atheris is there; whether it is."""
     try:
         import atheris
     except ImportError:
+        return False
+    # A line for each module.
+    with contextlib.redirect_stderr(io.StringIO()), atheris.instrument_imports(include=["ags1"]):
+        importlib.import_module("tests.fuzz.targets")
+    return True
+
+
+def work(name: str, seconds: int, seed: int, directory: Path) -> None:
+    """Fuzz one target in this process, which ends with it."""
+    output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    if not load():
         blindly(name, seconds, seed, directory)
         return
-    with atheris.instrument_imports(include=["ags1"]):
-        from tests.fuzz import targets
+    import atheris
+
+    from tests.fuzz import targets
+
     corpus = directory / "corpus"
     corpus.mkdir()
     for number, data in enumerate(targets.seeds(name)):
@@ -56,7 +78,13 @@ def work(name: str, seconds: int, seed: int, directory: Path) -> None:
         f"-seed={seed}",
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *options, str(corpus)], targets.TARGETS[name])
-    atheris.Fuzz()
+    try:
+        atheris.Fuzz()
+    except SystemExit as error:
+        # The fuzzer writes the input down when C's exit runs, which the end of a child of multiprocessing does not do.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ctypes.CDLL(None).exit(1 if error.code else 0)
 
 
 def blindly(name: str, seconds: int, seed: int, directory: Path) -> None:
@@ -96,21 +124,37 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
     return bytes(changed[:LONGEST])
 
 
-def run(name: str, seconds: int, seed: int = 0) -> bool:
-    """Fuzz one target in a child, print what came of it, and return whether it is well."""
-    directory = Path(tempfile.mkdtemp(prefix="ags1-fuzz-"))
-    try:
-        # The fuzzer watches time and memory itself; this is for when it cannot.
-        done = subprocess.run(
-            [sys.executable, __file__, "--worker", name, "--seconds", str(seconds), "--seed", str(seed),
-             "--directory", str(directory)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
-            timeout=seconds + 120, cwd=ROOT, env={**os.environ, "TMPDIR": str(directory)},
-        )  # fmt: skip
-        output, code = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as error:
-        said = error.stdout or b""
-        output, code = said.decode(errors="replace") if isinstance(said, bytes) else said, -1
+def run(names: Sequence[str], seconds: int, seed: int = 0) -> bool:
+    """Fuzz targets in children, one on each processor; print what came of each, and return whether all are well.
+
+    They are forked when the targets are loaded, which takes some seconds with the counters.
+    """
+    load()
+    context = multiprocessing.get_context("fork")
+    left, well = list(names), True
+    running: list[tuple[multiprocessing.process.BaseProcess, str, Path, float]] = []
+    while left or running:
+        while left and len(running) < (os.cpu_count() or 1):
+            name, directory = left.pop(0), Path(tempfile.mkdtemp(prefix="ags1-fuzz-"))
+            child = context.Process(target=work, args=(name, seconds, seed, directory))
+            child.start()
+            running.append((child, name, directory, time.monotonic() + seconds + 120))
+        # The fuzzer watches time and memory itself; the limit is for when it cannot.
+        limit = max(0.0, min(end for *_, end in running) - time.monotonic())
+        ended = connection.wait([child.sentinel for child, *_ in running], limit)
+        for entry in running[:]:
+            child, name, directory, end = entry
+            if child.sentinel in ended or time.monotonic() >= end:
+                child.kill()
+                child.join()
+                running.remove(entry)
+                well = judged(name, directory, child.exitcode) and well
+    return well
+
+
+def judged(name: str, directory: Path, code: int | None) -> bool:
+    """Print what came of one target, and return whether it is well."""
+    output = (directory / "output").read_text(errors="replace")
     found = re.findall(r"number_of_executed_units: (\d+)", output)
     guided = "INFO: Seed" in output
     how = "coverage-guided" if guided else "blind: no atheris"
@@ -125,9 +169,7 @@ def run(name: str, seconds: int, seed: int = 0) -> bool:
         for path in artifacts:
             given = path.read_bytes().hex() or "-"
             lines.append(f"reproducer ({path.name}): tests/fuzz/run.py --target {name} --replay-hex {given}")
-    # In one piece: other targets print meanwhile.
-    sys.stdout.write("\n".join([*lines, ""]))
-    sys.stdout.flush()
+    print("\n".join(lines), flush=True)
     shutil.rmtree(directory)
     return well
 
@@ -153,21 +195,13 @@ def main() -> int:
     parser.add_argument("--target", choices=NAMES, action="append", help="only this one; may be repeated")
     parser.add_argument("--replay", type=Path, help="a file with one input")
     parser.add_argument("--replay-hex", help="one input in hexadecimal; - is the empty one")
-    parser.add_argument("--worker", choices=NAMES, help=argparse.SUPPRESS)
-    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        work(options.worker, options.seconds, options.seed, options.directory)
-        return 0
     names = options.target or NAMES
     if options.replay is not None:
         return replay(names[0], options.replay.read_bytes())
     if options.replay_hex is not None:
         return replay(names[0], bytes.fromhex(options.replay_hex.replace("-", "")))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda name: run(name, options.seconds, options.seed), names))
-    return 0 if all(results) else 1
+    return 0 if run(names, options.seconds, options.seed) else 1
 
 
 if __name__ == "__main__":

@@ -569,6 +569,8 @@ class Kms:
 """
 
 
+# That of a killed driver, in tests/spark/test_kills.py, leaves the same by day.
+@pytest.mark.nightly
 def test_an_interrupted_run_leaves_no_version_and_its_record(
     spark_job: Job, tmp_path: Path, kms_url: str, storage_environment: dict[str, str]
 ) -> None:
