@@ -212,9 +212,11 @@ def written(call: Callable[..., object], source: Any, *arguments: Any, **options
 def whole_files(scale: int) -> None:
     """Files with every protection that the vectors have: re-keyed, decrypted, encrypted, looked at, and damaged."""
     chance = random.Random(13)
-    for case in json.loads((VECTORS / "parquet.json").read_text())["cases"]:
-        if case["expect"] != "success" or "footer_key" not in case:
-            continue
+    cases = [
+        each for each in json.loads((VECTORS / "parquet.json").read_text())["cases"] if each["expect"] == "success"
+    ]
+    # An emulator takes a second for each.
+    for case in cases[:: 1 if scale > 10 else 6]:
         keys = {name: bytes.fromhex(key) for name, key in case["column_keys"].items()}
         prefix = None if case["aad_prefix"] is None else bytes.fromhex(case["aad_prefix"])
         reading = DecryptionConfig(bytes.fromhex(case["footer_key"]), column_keys=keys, aad_prefix=prefix)
