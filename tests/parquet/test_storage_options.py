@@ -26,8 +26,10 @@ from ags1.parquet import (
     verify_file,
     verify_tree,
 )
+from ags1.storage import Location, open_output
 from tests.parquet import corpus
 from tests.parquet.view_files import NAME, plain_table
+from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
 
 KEY = b"footer key, 16 b"
@@ -105,3 +107,33 @@ def test_every_function_of_trees_takes_storage_options(s3_server: S3Server, s3_b
     decrypt_tree(f"{where}/two", tmp_path / "back", reading, storage_options=options)
     for name in done:
         assert read_table(tmp_path / "back" / name, None).equals(read_table(tmp_path / "plain" / name, None))
+
+
+def test_a_small_file_of_a_tree_is_fetched_once_each_time_that_it_is_read(
+    s3_server: S3Server, s3_bucket: str, shaping_proxy: ShapingProxy
+) -> None:
+    # Longer than what opening an object of unknown length fetches.
+    table = corpus.flat(6000)
+    plain = corpus.written(table, compression="none", row_group_size=1000, write_page_index=True)
+    assert 100_000 < len(plain) < 1 << 20
+    options, where = s3_server.storage_options(), f"s3://{s3_bucket}/small"
+    config, reading = (
+        EncryptionConfig(KEY, column_keys={"name": bytes(16)}),
+        DecryptionConfig(KEY, column_keys={"name": bytes(16)}),
+    )
+    with open_output(Location(f"{where}/plain/a.parquet", options)) as output:
+        output.write(plain)
+        output.commit()
+    seen = s3_server.through(shaping_proxy.endpoint).storage_options()
+
+    def gets() -> int:
+        found = shaping_proxy.log().only("GET", r"a\.parquet")
+        shaping_proxy.forget()
+        return len(found.requests)
+
+    shaping_proxy.forget()
+    encrypt_tree(f"{where}/plain", f"{where}/sealed", config, shared_keys=True, storage_options=seen)
+    # For its kind, for its columns, and to encrypt it.
+    assert gets() <= 3
+    assert verify_tree(f"{where}/sealed", reading, storage_options=seen).ok
+    assert gets() == 1

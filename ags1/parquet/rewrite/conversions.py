@@ -9,7 +9,7 @@ from ags1.parquet.keys.material_file import add_key_material, drop_key_material
 from ags1.parquet.rewrite._target_file import TargetFile
 from ags1.parquet.structure.copying import counting
 from ags1.parquet.structure.source_file import SourceFile
-from ags1.storage import Output, located, open_output, refuse_same
+from ags1.storage import Entry, Output, located, open_output, refuse_same
 from ags1.streams.files import Progress
 from ags1.support.arguments import spelled
 
@@ -206,7 +206,7 @@ def _rewrite(
 ) -> None:
     source, target = places
     if not isinstance(source, (bytes, bytearray, memoryview)):
-        refuse_same(source, target)
+        refuse_same(source.location if isinstance(source, Entry) else source, target)
     with SourceFile(source, decryption, optional=decryption is None) as file:
         if decryption is None and file.footer.algorithm is not None:
             raise AlreadyEncryptedError(

@@ -62,7 +62,7 @@ class TreeWork:
         """The columns that the file lacks."""
         if self.kind(source)[0] != PARQUET:
             return Lacking(source.name, [], [], "")
-        return self.operation().lacking(source.location, source.name)
+        return self.operation().lacking(source, source.name)
 
     def transfer(self, source: Entry, threads: int | None, progress: Progress) -> TransferResult:
         """Encrypt, decrypt or re-key the file, or put it off, or leave it out."""
@@ -117,7 +117,7 @@ def transfer(source: Entry, target: Location, operation: FileOperation, *, resum
     if is_there:
         _refuse_other(target)
     _refuse_changed(source)
-    operation.run(source.location, target, source.name, **options)
+    operation.run(source, target, source.name, **options)
     return True
 
 

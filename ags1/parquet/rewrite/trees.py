@@ -351,7 +351,7 @@ def verify_tree(
 
     def verify(each: Entry, threads: int | None, within: Progress) -> VerifyReport:
         return verify_file(
-            each.location,
+            each,
             decryption(each.name) if callable(decryption) else decryption,
             missing_keys=missing_keys,
             require_encrypted=required,

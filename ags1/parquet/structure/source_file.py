@@ -17,7 +17,7 @@ from ags1.parquet.structure.chunks import SourceChunk, chunks_of
 from ags1.parquet.structure.fields import FileMetaData, RowGroup
 from ags1.parquet.structure.footer import Footer, read_footer
 from ags1.parquet.structure.schema import Element, read_schema
-from ags1.storage import DescriptorSource, MemorySource, PipeSource, PlannedSource, open_source
+from ags1.storage import DescriptorSource, Entry, MemorySource, PipeSource, PlannedSource, open_source
 from ags1.support.arguments import spelled
 from ags1.support.closing import Closing
 from ags1.support.typing import Buffer
@@ -59,7 +59,7 @@ class SourceRowGroup:
 
 
 class SourceFile(Closing):
-    """An open Parquet file.
+    """An open Parquet file. One of a listing, an Entry, has its length, so that a small object takes one request.
 
     With `optional`, a missing key is an error only when it is needed; `tolerant` is as for :func:`read_footer`. With
     `any_protection`, columns are accepted that do not have the key that was given for them; the caller checks this.
@@ -75,7 +75,10 @@ class SourceFile(Closing):
         any_protection: bool = False,
     ) -> None:
         self.any_protection = any_protection
-        source = open_source(file)
+        expected = None
+        if isinstance(file, Entry):
+            file, expected = file.location, file.size
+        source = open_source(file, expected=expected)
         if isinstance(source, PipeSource):
             source.close()
             raise ValueError(

@@ -20,7 +20,7 @@ from ags1.parquet.structure.footer import ENCRYPTED_MAGIC, LONGEST_FOOTER, MAGIC
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.parquet.verify.module_walk import check_modules
 from ags1.parquet.verify.report import SIGNATURE, FileTally
-from ags1.storage import Source, located
+from ags1.storage import Entry, Source, located
 from ags1.support.arguments import one_of, spelled
 from ags1.support.recently_used import RecentlyUsed
 
@@ -150,7 +150,7 @@ def _open(source: Any, decryption: DecryptionConfig | None, tally: FileTally) ->
     try:
         return SourceFile(source, decryption, optional=True, tolerant=True, any_protection=True)
     except _FAULTS as error:
-        ending = _ending(source)
+        ending = _ending(source.location if isinstance(source, Entry) else source)
         if ending is None:
             raise
         failure = error
