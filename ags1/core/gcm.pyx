@@ -269,10 +269,6 @@ cdef int count_messages(Key key, int64_t count) except -1:
 # The chosen library's
 
 
-cdef const GcmLibrary *gcm_library() noexcept nogil:
-    return LIBRARY
-
-
 cdef GcmContext *gcm_context_unkeyed() noexcept nogil:
     return LIBRARY.create()
 

@@ -13,9 +13,9 @@ from libc.string cimport memcmp, memcpy
 
 from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_OK, gcm_context_free, gcm_context_new, gcm_context_rekey,
-    gcm_last_error, gcm_library, gcm_open, gcm_seal, raise_status,
+    gcm_last_error, gcm_open, gcm_seal, raise_status,
 )
-from ags1.core.gcm_library cimport GcmContext, GcmLibrary
+from ags1.core.gcm_library cimport GcmContext
 from ags1.core.items cimport (
     ITEM_HERE, ITEM_NULL, ITEMS_NUMBERED, ITEMS_OFFSETS_32, ITEMS_OFFSETS_64, ITEMS_ONE, Hold, expect, load_32, load_64,
     locate,
@@ -91,7 +91,6 @@ cdef int _seal_packed(
     cdef bint wide = work.items.kind == ITEMS_OFFSETS_64
     cdef const int64_t *starts = work.starts
     cdef const uint8_t *nonces = work.nonces
-    cdef const GcmLibrary *library = gcm_library()
     cdef int64_t front = work.form.lead + work.form.header, overhead = front + AGS1_BLOCK_OVERHEAD
     cdef int64_t index = at[0], base = starts[work.first], weight, before, behind
     cdef uint8_t *out
@@ -115,7 +114,7 @@ cdef int _seal_packed(
             ags1_write_header(out + work.form.lead, work.block_length)
         out += front
         memcpy(out, nonces + AGS1_NONCE_LENGTH * (index - work.first), AGS1_NONCE_LENGTH)
-        status = library.seal(
+        status = gcm_seal(
             context, out, aad, aad_length, work.items.data + before, behind - before, out + AGS1_NONCE_LENGTH,
             out + AGS1_NONCE_LENGTH + behind - before)
         if status != GCM_OK:

@@ -7,7 +7,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
 from ags1.core.gcm_library cimport (
-    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_NO_RANDOM, GCM_OK, CtrContext, GcmContext, GcmLibrary,
+    GCM_BACKEND, GCM_BAD_TAG, GCM_NO_MEMORY, GCM_NO_RANDOM, GCM_OK, CtrContext, GcmContext,
 )
 
 cdef class Key:
@@ -28,8 +28,6 @@ cdef GcmContext *gcm_context_new(const uint8_t *key, size_t key_length, bint enc
 cdef int gcm_context_rekey(GcmContext *context, const uint8_t *key, size_t key_length, bint encrypt) noexcept nogil
 cdef void gcm_context_free(GcmContext *context) noexcept nogil
 
-# The library itself, for loops over messages so short that one call more for each is seen.
-cdef const GcmLibrary *gcm_library() noexcept nogil
 # One GCM message. data and out may be the same memory or apart, nothing between. The nonce has 12 bytes, the tag 16.
 cdef int gcm_seal(
     GcmContext *context, const uint8_t *nonce, const uint8_t *aad, size_t aad_length,
