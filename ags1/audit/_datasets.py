@@ -6,10 +6,12 @@ from typing import Any
 
 from ags1.audit.classification import BY_DESIGN, PLAINTEXT, AuditedFile
 from ags1.audit.report import AuditReport, Group, Membership
+from ags1.dataset.damage import newest_keys
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, run_of, version_name, version_number
-from ags1.dataset.versions import Version, kept_versions
+from ags1.dataset.versions import Version, damaged, kept_versions
+from ags1.dataset.versions import numbers as numbers_of
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Entry, Location, status
 from ags1.support.reports import DAMAGED, NOT_CHECKED, Finding
@@ -32,6 +34,10 @@ class DatasetMembership(Membership):
         self._report = report
         # Names of the objects that versions need; None if that is not known.
         self._needed: set[str] | None = None
+        self._unread: list[str] = []
+        if kms is not None:
+            # An audit lists no link, which may stand in the place of a version.
+            numbers = sorted({*numbers, *numbers_of(self._location)})
         versions = self._versions(sorted(numbers))
         if not versions:
             return
@@ -39,8 +45,10 @@ class DatasetMembership(Membership):
         self.group.keys = tuple(dict.fromkeys(each.key_id for each in versions))
         shown = f"{counted(len(versions), 'version')}, {counted(newest.file_count, 'file')} in version {newest.version}"
         self.group.detail = shown
+        if kms is None or self._unread:
+            why = "no KMS was given" if kms is None else f"{' and '.join(self._unread)} cannot be read"
+            self.group.detail += f"; {why}, so unreferenced objects are not known"
         if kms is None:
-            self.group.detail += "; no KMS was given, so unreferenced objects are not known"
             return
         prefix = f"{root}/" if root else ""
         sizes = {each.name[len(prefix) :]: each.size for each in listed if each.name.startswith(prefix)}
@@ -53,10 +61,12 @@ class DatasetMembership(Membership):
     def _versions(self, numbers: list[int]) -> list[Version]:
         """The versions that were committed, ascending."""
         found = []
-        for each in kept_versions(self._location, numbers):
+        keys = None if self._kms is None else newest_keys(self._location, self._kms)
+        for each in kept_versions(self._location, numbers, keys):
             name = version_name(each.number)
             if each.error is not None:
-                self._failed(name, each.error)
+                self._unread.append(name)
+                self._failed(name, damaged(self._location, each.number, each.error))
             elif not each.is_committed:
                 text = (
                     "is not followed by the next version: a late writer made it, and it was never committed, or "
@@ -86,7 +96,7 @@ class DatasetMembership(Membership):
             name = version_name(version.version)
             try:
                 version.authenticate(keys, name)
-                manifests = Manifests(self._location, version.uuid)
+                manifests = Manifests(self._location, version.uuid, version=version.version)
                 root = open_root(manifests, version, keys)
                 if version is versions[-1]:
                     for entry in manifests.files(root):
@@ -96,7 +106,8 @@ class DatasetMembership(Membership):
             except (Ags1Error, OSError) as error:
                 self._failed(name, error)
                 return
-        self._needed = needed
+        # What a version that cannot be read needs is not known.
+        self._needed = None if self._unread else needed
 
     def _check(self, name: str, size: int | None, expected: int) -> None:
         if size is None:

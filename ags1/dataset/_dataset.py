@@ -6,11 +6,13 @@ import errno
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal, overload
 
 import ags1.dataset.maintenance as _maintenance
 from ags1.dataset._arguments import Path, check_run, kms_client, relative
 from ags1.dataset._files import Files
+from ags1.dataset.damage import authenticated
 from ags1.dataset.decrypting import decrypt_files
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
@@ -21,9 +23,9 @@ from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, RunReport
 from ags1.dataset.selection import Filter, Patterns
 from ags1.dataset.sources import refuse_missing
 from ags1.dataset.verification import compare, verify
-from ags1.dataset.versions import Version, expired, kept_versions, latest_number, made_since, read_version
+from ags1.dataset.versions import Version, damaged, expired, kept_versions, latest_number, made_since, read_latest
 from ags1.dataset.writing import Options, write_files
-from ags1.errors import FormatError
+from ags1.errors import AuthenticationError, FormatError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.keys import KeyMetadata
 from ags1.storage import Location
@@ -249,7 +251,8 @@ class Dataset(Closing):
             place may have too), "replaced" (no block is its own), "damaged" (its header, or some of its blocks; of a
             file of one block, that one), "unreadable" (an I/O error), "foreign" (an object of no run of this
             dataset). The codes of warnings, which do no harm: "unreferenced" (a run wrote the object, and it is in no
-            version), "leftover" (a temporary file of an interrupted run).
+            version), "leftover" (a temporary file of an interrupted run), "unknown" (objects that may be of a version
+            which cannot be read; that version is an error).
 
         Notes
         -----
@@ -324,18 +327,17 @@ class Dataset(Closing):
         FormatError, OSError
             A version cannot be read.
         """
+        last = read_latest(self._location)
+        if last is not None:
+            self._check(last)
         found: list[Version] = []
-        for each in kept_versions(self._location):
+        for each in kept_versions(self._location, keys=self._view().keys):
             if each.error is not None:
-                raise each.error
+                raise damaged(self._location, each.number, each.error)
             assert each.version is not None
             if not each.is_committed:
                 # Nothing vouches for what is below a break in the chain of parents.
                 break
-            if not found:
-                version, view = each.version, self._view()
-                self.pins.check(version, self._location)
-                version.authenticate(view.keys, f"version {version.version} of {self.path}")
             found.append(each.version)
         return found[::-1]
 
@@ -373,15 +375,24 @@ class Dataset(Closing):
             key. After somebody else's :meth:`rewrap`, open the dataset again, with the new key.
         """
         before = self._view().version
-        found = read_version(self._location, latest_number(self._location, after=before.version))
+        found = read_latest(self._location, after=before.version)
+        assert found is not None
         if found.digest == before.digest:
             return False
-        self.pins.check(found, self._location)
+        self._check(found)
         view = DatasetView.of(self._location, found, self._view().keys)
         with self._lock.lock:
             self._current = view
             self._access = replace(self._access, pins=self.pins.holding(found))
         return True
+
+    def _check(self, found: Version) -> None:
+        """Refuse what is not pinned; if it is damaged, the error says so."""
+        try:
+            self.pins.check(found, self._location)
+        except AuthenticationError:
+            authenticated(self._location, found, self._access.kms, partial(self.pins.check, found, self._location))
+            raise
 
     # -- ending ----------------------------------------------------------------------------------------------------
 
@@ -566,7 +577,7 @@ class Dataset(Closing):
         return self._changed(_maintenance.remove_files(self._access, names, dry_run=dry_run))
 
     def restore(self, version: int, *, dry_run: bool = False) -> RunReport:
-        """Make a version that has the files of an older one, and no others.
+        """Make a version that has the files of an older one, and no others; also where the last version is damaged.
 
         Objects of the older version are used again. Only files whose objects an :meth:`expire` may be removing are
         encrypted again.
@@ -581,7 +592,8 @@ class Dataset(Closing):
         Returns
         -------
         RunReport
-            ``done`` files came back, ``removed`` were left out, and ``unchanged`` are the same in both.
+            ``done`` files came back, ``removed`` were left out, and ``unchanged`` are the same in both. Over a damaged
+            version, which ``notes`` names, all files count as ``done``.
 
         Raises
         ------
@@ -591,7 +603,9 @@ class Dataset(Closing):
             Another writer has changed a file meanwhile, or the version was expired. Nothing was committed.
         """
         self._view()
-        return self._changed(_maintenance.restore(self._access, version, dry_run=dry_run))
+        report = _maintenance.restore(self._access, version, dry_run=dry_run)
+        # The last version may be damaged, which only a restore changes.
+        return report if dry_run else self._changed(report)
 
     def rewrap(self, new_key_id: str, new_kms: Any = None, *, dry_run: bool = False) -> DatasetRewrapReport:
         """Change the master key of the dataset. Only a wrapped key is written.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ags1.dataset._arguments import check_run, kms_client
 from ags1.dataset._dataset import Dataset
+from ags1.dataset.damage import authenticated
 from ags1.dataset.keys import DatasetKeys
-from ags1.dataset.pins import ATTEMPTS, Access, Pins
+from ags1.dataset.pins import ATTEMPTS, Access, ExpectedVersion, Pins
 from ags1.dataset.reports import RunReport
 from ags1.dataset.selection import Filter, Patterns
-from ags1.dataset.versions import made_since, no_dataset, read_committed, read_latest
+from ags1.dataset.versions import made_since, no_dataset, read_latest, read_named, refuse_uncommitted
 from ags1.dataset.writing import Options, write_files
 from ags1.errors import AuthenticationError
 from ags1.storage import Location
@@ -233,28 +235,26 @@ def open(
     check_run("fail", threads)
     location = Location(target, storage_options).as_root()
     with kms_client(kms) as (client, close):
-        found = read_latest(location) if version is None else read_committed(location, version)
+        expected = ExpectedVersion(expected_version, expected_uuid, expected_digest, key_id)
+        found = read_latest(location) if version is None else read_named(location, version)
         if found is None:
             raise no_dataset(location)
-        if expected_version is not None and found.version != expected_version:
-            why = "it was changed since"
-            if found.version < expected_version:
-                why = "an older copy was put back, or the number is too high"
-            text = f"{location} has version {found.version}, but {expected_version} is expected: {why}"
-            raise AuthenticationError(text)
-        # The digest of whatever version it is.
-        Pins(expected_uuid, key_id, found.version if expected_digest else 0, expected_digest).check(found, location)
-        keys = DatasetKeys(found.key, client, location.shown)
-        if pins is not None:
+        if pins is None:
+            keys = authenticated(location, found, client, partial(expected.check, found, location))
+        else:
             last = found if version is None else read_latest(location)
             assert last is not None
-            if key_id == last.key_id:
-                # The caller names the new master key.
-                pins = pins.under(last.key_id)
-            pins.check(last, location)
-            keys = DatasetKeys(last.key, client, location.shown)
-            last.authenticate(keys, location.shown)
+            # The caller names the new master key.
+            pins = known = pins.under(last.key_id) if key_id == last.key_id else pins
+
+            def check() -> None:
+                expected.check(found, location)
+                known.check(last, location)
+
+            keys = authenticated(location, last, client, check)
             if last.version > found.version and made_since(location, last, found.version - 1)[0] != found:
                 raise AuthenticationError(f"version {found.version} of {location} is not one that the last follows")
             pins = pins.holding(last)
+        if version is not None:
+            refuse_uncommitted(location, found, keys)
         return Dataset(Access.of(location, client, pins, attempts), found, keys, threads, close)

@@ -35,13 +35,18 @@ class DatasetKeys:
         self._name = name
         self._key: Key | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the key is unwrapped already."""
+        return self._key is not None
+
     def key(self) -> Key:
         """The key of the dataset. KeyAccessError: the KMS refused."""
         if self._key is None:
             try:
                 self._key = self.wrapped.unwrap(self._kms)
             except KeyAccessError as error:
-                raise type(error)(f"{self._name} is under the master key {self.wrapped.key_id!r}: {error}") from error
+                raise type(error)(f"{self._name}: {error}") from error
         return self._key
 
     def seal(self, object_name: str, metadata: bytes) -> bytes:

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 
+from ags1.dataset.damage import DamagedLast, damaged_last
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.joined import open_parts
 from ags1.dataset.keys import DatasetKeys
@@ -31,8 +33,8 @@ from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, RunReport
 from ags1.dataset.runs import Done, records, remove_record
 from ags1.dataset.transaction import Transaction
-from ags1.dataset.versions import Version, expired, kept_versions, made_since
-from ags1.errors import Ags1Error, ConflictError, FormatError
+from ags1.dataset.versions import Version, expired, kept_versions, made_since, readable_since
+from ags1.errors import Ags1Error, AuthenticationError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.storage import Location, list_files, make_parent, open_output, remove, remove_directories, status
 from ags1.streams.stream import Writer
@@ -69,17 +71,77 @@ def remove_files(access: Access, paths: Sequence[str], *, dry_run: bool) -> RunR
 
 def restore(access: Access, number: int, *, dry_run: bool) -> RunReport:
     """Make a version with the files of an older one; see :meth:`ags1.dataset.Dataset.restore`."""
+    try:
+        return _restore(access, number, dry_run=dry_run)
+    except (FormatError, AuthenticationError, OSError) as error:
+        last = None if isinstance(error, FileNotFoundError) else damaged_last(access)
+        if last is None:
+            raise
+        return _restore_over(access, last, number, dry_run=dry_run)
+
+
+def _since(location: Location, head: Version, number: int, keys: DatasetKeys) -> tuple[Version, frozenset[str]]:
+    """A version before `head`, and the runs that the versions after it fence: expire may be removing their objects."""
+    if not 1 <= number <= head.version:
+        raise expired(location, number)
+    try:
+        found = made_since(location, head, number - 1)
+    except (Ags1Error, OSError):
+        # What a damaged version fences is not known. That matters only if an expire made it which is still at work:
+        # objects that it removes would be missing, and verify would name them.
+        found = readable_since(location, head, number, keys)
+    return found[0], frozenset[str]().union(*(each.fenced for each in found[1:]))
+
+
+def _restore_over(access: Access, last: DamagedLast, number: int, *, dry_run: bool) -> RunReport:
+    """As :func:`restore`, where the last version is damaged: what it changed is not known, so all is of the older one.
+
+    All manifests of the older version are read first.
+    """
+    location, lost = access.location, last.base.version
+    if number == lost:
+        raise last.error
+    old, fenced = _since(location, last.base, number, last.keys)
+    view = DatasetView.of(location, old, last.keys)
+    runs, again = set[str](), list[DatasetEntry]()
+    for entry in view.manifests.entries(view.root):
+        of_entry = {run for part in entry.parts if (run := run_of(part.name)) is not None}
+        if fenced.isdisjoint(of_entry):
+            runs |= of_entry
+        else:
+            again.append(entry)
+    report = reported(RunReport(version=lost, done=old.file_count), access.kms)
+    text = (
+        f"version {lost} is damaged, and left out with what it changed; its objects stay until "
+        f"`ags1 dataset expire {shlex.quote(location.shown)} --give-up {lost}`"
+    )
+    report.notes.append((location.shown, text))
+    if dry_run:
+        report.paths += [entry.path for entry in view.manifests.files(view.root)]
+        return report
+    # The last version, with the files of the older one: both are of the same key.
+    base, _ = replace(
+        last.base, manifest=old.manifest, manifest_key=old.manifest_key, file_count=old.file_count,
+        plaintext_bytes=old.plaintext_bytes, mode=old.mode,
+    ).authenticated(last.keys)  # fmt: skip
+    access = replace(access, pins=replace(access.pins, digest=None))
+    transaction = Transaction.begin(access, "restore", on=replace(base, digest=last.base.digest))
+    transaction.replace_all()
+    transaction.keep_runs(runs)
+    for entry in again:
+        transaction.put(_encrypted_again(transaction, entry))
+        report.done_bytes += entry.plaintext_length
+    made = transaction.commit(always=True)
+    assert made is not None
+    report.version, report.changed = made.version, True
+    return report
+
+
+def _restore(access: Access, number: int, *, dry_run: bool) -> RunReport:
     location, transaction = access.location, Transaction.begin(access, "restore")
     base = transaction.base
     assert base is not None
-    if not 1 <= number <= base.version:
-        raise expired(location, number)
-    try:
-        old, *later = made_since(location, base, number - 1)
-    except FileNotFoundError:
-        raise expired(location, number) from None
-    # An expire may be removing objects of these runs now.
-    fenced = frozenset[str]().union(*(each.fenced for each in later))
+    old, fenced = _since(location, base, number, transaction.keys)
     report = reported(RunReport(version=base.version), access.kms)
     transaction.replace_all()
     transaction.mode = old.mode
@@ -135,7 +197,10 @@ def rewrap(access: Access, new_key_id: str, new_kms: Any, *, dry_run: bool) -> D
         assert base is not None
         transaction.rewrap(base.key.rewrapped(access.kms, new_key_id, new_kms))
         # What cannot be read may be under it.
-        older = sum(each.version is None or each.version.key_id == base.key_id for each in kept_versions(location))
+        older = sum(
+            each.version is None or each.version.key_id == base.key_id
+            for each in kept_versions(location, keys=transaction.keys)
+        )
         report = DatasetRewrapReport(
             base.version, base.key_id, new_key_id, older_versions=older, unfinished_runs=len(records(location)),
             dry_run=dry_run,
@@ -198,7 +263,9 @@ class _Expiry:
         head = transaction.base
         assert head is not None
         if self.give_up >= head.version:
-            raise ValueError(f"`give_up={self.give_up}`: the last version, {head.version}, cannot be given up")
+            raise ValueError(
+                f"`give_up={self.give_up}`: the last version, {head.version}, cannot be given up: restore another first"
+            )
         now = self._store_time(transaction)
         try:
             going, staying = self._versions(now)
@@ -215,7 +282,8 @@ class _Expiry:
             if not (going or rubbish):
                 return report
             # This makes a version itself, and so would a run that is only tried.
-            report.kept.append(head.version + 1)
+            report.version = head.version + 1
+            report.kept.append(report.version)
             if dry_run:
                 return report
             transaction.fence(_runs_of(rubbish) - {transaction.run.id})
@@ -262,7 +330,7 @@ class _Expiry:
 
     def _versions(self, now: int) -> tuple[set[int], list[Version]]:
         """Numbers of the versions to remove (never the last one), and the versions that stay, ascending."""
-        found = list(kept_versions(self.location))
+        found = list(kept_versions(self.location, keys=self.keys))
         last = max(self.give_up, self._last_old([each.number for each in reversed(found)], now))
         going: set[int] = set()
         staying: list[Version] = []
@@ -273,7 +341,6 @@ class _Expiry:
             if each.version is None:
                 assert each.error is not None
                 raise self._refusal(each.number, each.error)
-            self._authenticate(each.version)
             if not each.is_committed:
                 # Whoever can write here could make any version one of these. Only its number says that it may go.
                 text = (
@@ -296,12 +363,6 @@ class _Expiry:
             last = number
         return last
 
-    def _authenticate(self, version: Version) -> None:
-        try:
-            version.authenticate(self.keys, f"version {version.version} of {self.location}")
-        except Ags1Error as error:
-            raise self._refusal(version.version, error) from error
-
     def _refusal(self, number: int, error: Ags1Error | OSError) -> Ags1Error | OSError:
         """The error for a version that cannot be read: its objects are unknown, so none may be removed."""
         text = (
@@ -313,7 +374,7 @@ class _Expiry:
 
     def _names(self, version: Version) -> Iterator[str]:
         """Names of the objects that a version which stays needs."""
-        manifests = Manifests(self.location, version.uuid)
+        manifests = Manifests(self.location, version.uuid, version=version.version)
         try:
             yield from manifests.object_names(open_root(manifests, version, self.keys), self.known)
         except (Ags1Error, OSError) as error:

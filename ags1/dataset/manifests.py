@@ -17,16 +17,17 @@ import binascii
 import errno
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 
 from ags1.codec import decrypt, encrypt
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.names import CONTROL, check_entry_path, new_manifest_name, run_of, sort_key
-from ags1.dataset.versions import Version
-from ags1.errors import Ags1Error, FormatError
+from ags1.dataset.versions import Version, damaged
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.keys import KeyMetadata
 from ags1.layout import encrypted_length
 from ags1.storage import Location, Unsynced, in_order, make_parent, open_output, read_whole
@@ -43,6 +44,7 @@ _AHEAD = 8
 
 Change = tuple["DatasetEntry | None", "DatasetEntry | None"]
 """A file before and after; None where it does not exist."""
+OnError = Callable[[Exception], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +181,15 @@ def _first(item: Item) -> bytes:
 class Manifests:
     """Reads and writes manifests of one dataset. Each contains the UUID. Safe to use from several threads.
 
-    Manifests that may not be on the disk yet are noted in `unsynced`.
+    Manifests that may not be on the disk yet are noted in `unsynced`. Errors name `version`, the one that is read.
     """
 
-    def __init__(self, location: Location, uuid: str, unsynced: Unsynced | None = None) -> None:
+    def __init__(
+        self, location: Location, uuid: str, unsynced: Unsynced | None = None, *, version: int = 0
+    ) -> None:  # fmt: skip
         self.location = location.as_root()
         self.uuid = uuid
+        self.version = version
         self._kept = RecentlyUsed(_KEPT)
         self._unsynced = unsynced
 
@@ -213,6 +218,12 @@ class Manifests:
         return items
 
     def _read(self, name: str, key_metadata: bytes, level: int | None) -> tuple[int, Items]:
+        try:
+            return self._authentic(name, key_metadata, level)
+        except (Ags1Error, OSError) as error:
+            raise (damaged(self.location, self.version, error, name) if self.version else error) from None
+
+    def _authentic(self, name: str, key_metadata: bytes, level: int | None) -> tuple[int, Items]:
         place = self.location.join(name)
         metadata = KeyMetadata.decode(key_metadata)
         if metadata.file_length is None or metadata.file_length > _MAX_BYTES:
@@ -277,9 +288,14 @@ class Manifests:
             item = below[index] if index >= 0 else None
         return item if item is not None and item.key == key else None
 
-    def files(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
-        """The files whose paths begin with `prefix`, in order; leaves are read ahead."""
-        return (entry for entry in self.entries(root, prefix) if not entry.is_directory)
+    def files(
+        self, root: ManifestNode | None, prefix: str = "", on_error: OnError | None = None
+    ) -> Iterator[DatasetEntry]:  # fmt: skip
+        """The files whose paths begin with `prefix`, in order; leaves are read ahead.
+
+        With `on_error`, which gets the errors, what a damaged manifest has is left out.
+        """
+        return (entry for entry in self.entries(root, prefix, on_error) if not entry.is_directory)
 
     def directories(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
         """The empty directories whose paths begin with `prefix`, in order."""
@@ -287,18 +303,30 @@ class Manifests:
             if entry is not None and entry.is_directory and not (following and following.path.startswith(entry.path)):
                 yield entry
 
-    def entries(self, root: ManifestNode | None, prefix: str = "") -> Iterator[DatasetEntry]:
-        """The files and the directories whose paths begin with `prefix`, in order; leaves are read ahead."""
+    def entries(
+        self, root: ManifestNode | None, prefix: str = "", on_error: OnError | None = None
+    ) -> Iterator[DatasetEntry]:  # fmt: skip
+        """The files and the directories whose paths begin with `prefix`; see :meth:`files`."""
         key = sort_key(prefix)
-        leaves = self.leaves(root, key, key)
+        leaves, read = self.leaves(root, key, key, on_error), partial(self._read_children, on_error=on_error)
         return self._within(
-            map(self.children, leaves) if self.location.is_local else in_order(self.children, leaves, at_once=_AHEAD),
-            key, key,
-        )  # fmt: skip
+            map(read, leaves) if self.location.is_local else in_order(read, leaves, at_once=_AHEAD), key, key
+        )
 
-    def _within(self, leaves: Iterator[Items], key: bytes, prefix: bytes) -> Iterator[DatasetEntry]:
+    def _read_children(self, node: ManifestNode, on_error: OnError | None) -> Items | None:
+        try:
+            return self.children(node)
+        except (Ags1Error, OSError) as error:
+            if on_error is None:
+                raise
+            on_error(error)
+            return None
+
+    def _within(self, leaves: Iterator[Items | None], key: bytes, prefix: bytes) -> Iterator[DatasetEntry]:
         """The entries of leaves from a key on, as long as their paths begin with `prefix`."""
         for leaf in leaves:
+            if leaf is None:
+                continue
             for index in range(bisect_left(leaf.keys, key), len(leaf)):
                 item = leaf[index]
                 assert isinstance(item, DatasetEntry)
@@ -306,20 +334,24 @@ class Manifests:
                     return
                 yield item
 
-    def leaves(self, node: ManifestNode | None, key: bytes = b"", prefix: bytes = b"") -> Iterator[ManifestNode]:
+    def leaves(
+        self, node: ManifestNode | None, key: bytes = b"", prefix: bytes = b"", on_error: OnError | None = None
+    ) -> Iterator[ManifestNode]:  # fmt: skip
         """The leaves that may have files from a key on whose paths begin with `prefix`."""
         if node is None or node.last < key or (node.first > key and not node.first.startswith(prefix)):
             return
         if node.level == 0:
             yield node
             return
-        below = self.children(node)
+        below = self._read_children(node, on_error)
+        if below is None:
+            return
         for index in range(max(0, below.at_or_before(key)), len(below)):
             child = below[index]
             assert isinstance(child, ManifestNode)
             if child.first > key and not child.first.startswith(prefix):
                 return
-            yield from self.leaves(child, key, prefix)
+            yield from self.leaves(child, key, prefix, on_error)
 
     def has_below(self, root: ManifestNode | None, directory: str) -> bool:
         """Whether there is a directory, or files below it."""
@@ -346,24 +378,32 @@ class Manifests:
             entries = self._within(map(self.children, self.leaves(root, behind, inside)), behind, inside)
             entry = next(entries, None)
 
-    def object_names(self, root: ManifestNode | None, known: set[str]) -> Iterator[str]:
+    def object_names(
+        self, root: ManifestNode | None, known: set[str], on_error: OnError | None = None
+    ) -> Iterator[str]:  # fmt: skip
         """Names of the objects that a version needs: manifests and objects of files.
 
         Manifests in `known` were read before: they and everything below them are skipped. Those read here are
-        added to it.
+        added to it. `on_error` is that of :meth:`files`.
         """
         if root is None or root.name in known:
             return
         known.add(root.name)
         yield root.name
         # Each leaf is read once.
-        below = self.children(root, keep=root.level > 0)
+        try:
+            below = self.children(root, keep=root.level > 0)
+        except (Ags1Error, OSError) as error:
+            if on_error is None:
+                raise
+            on_error(error)
+            return
         if root.level == 0:
             yield from below.object_names()
             return
         for item in below:
             assert isinstance(item, ManifestNode)
-            yield from self.object_names(item, known)
+            yield from self.object_names(item, known, on_error)
 
 
 @dataclass(frozen=True)
@@ -379,8 +419,11 @@ class DatasetView:
     @classmethod
     def of(cls, location: Location, version: Version, keys: DatasetKeys) -> DatasetView:
         """Check a version, and read the root of its manifests."""
-        version.authenticate(keys, f"version {version.version} of {location}")
-        manifests = Manifests(location, version.uuid)
+        try:
+            version.authenticate(keys, "it")
+        except AuthenticationError as error:
+            raise damaged(location, version.version, error) from None
+        manifests = Manifests(location, version.uuid, version=version.version)
         return cls(location.as_root(), version, manifests, open_root(manifests, version, keys), keys)
 
 

@@ -53,6 +53,11 @@ class Pins:
         KeyAccessError
             It is under another master key.
         """
+        if self.key_id is not None and found.key_id != self.key_id:
+            raise KeyAccessError(
+                f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
+                f"it was rewrapped, say the new one with {spelled('key_id', 'NEW')}"
+            )
         if self.uuid is not None and found.uuid != self.uuid:
             raise AuthenticationError(
                 f"{where} is the dataset {found.uuid}, but {self.uuid} is expected: it was replaced"
@@ -65,11 +70,6 @@ class Pins:
             raise AuthenticationError(
                 f"version {found.version} of {where} has the digest {found.digest}, but {self.digest} is expected: it "
                 "was replaced"
-            )
-        if self.key_id is not None and found.key_id != self.key_id:
-            raise KeyAccessError(
-                f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
-                f"it was rewrapped, say the new one with {spelled('key_id', 'NEW')}"
             )
 
     def refuse_nothing(self, where: Location) -> None:
@@ -123,6 +123,26 @@ class Pins:
         ):
             raise no_pins(path, "dataset")
         return cls(fields["uuid"], fields["key-id"], fields["version"], fields["digest"])
+
+
+@dataclass(frozen=True)
+class ExpectedVersion:
+    """What the opened version must be, by the arguments of :func:`ags1.dataset.open`; None accepts any."""
+
+    version: int | None = None
+    uuid: str | None = None
+    digest: str | None = None
+    key_id: str | None = None
+
+    def check(self, found: Version, where: Location) -> None:
+        """Refuse another version; raises as :meth:`Pins.check`."""
+        if self.version is not None and found.version != self.version:
+            why = "it was changed since"
+            if found.version < self.version:
+                why = "an older copy was put back, or the number is too high"
+            raise AuthenticationError(f"{where} has version {found.version}, but {self.version} is expected: {why}")
+        # The digest of whatever version it is.
+        Pins(self.uuid, self.key_id, found.version if self.digest else 0, self.digest).check(found, where)
 
 
 @dataclass(frozen=True)

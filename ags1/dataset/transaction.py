@@ -29,11 +29,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from heapq import merge
 from itertools import repeat
 from typing import TypeVar
 
 from ags1.core.gcm import random_bytes
+from ags1.dataset.damage import authenticated
 from ags1.dataset.entries import DatasetEntry
 from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.manifests import Change, Editor, ManifestNode, Manifests, changes, open_root
@@ -42,6 +44,7 @@ from ags1.dataset.pins import Access
 from ags1.dataset.runs import DatasetRun, Done, RunKeys
 from ags1.dataset.versions import (
     Version,
+    damaged,
     latest_number,
     made_since,
     no_dataset,
@@ -49,7 +52,7 @@ from ags1.dataset.versions import (
     read_latest,
     read_version,
 )
-from ags1.errors import AuthenticationError, ConflictError, UnsupportedError
+from ags1.errors import AuthenticationError, ConflictError, FormatError, UnsupportedError
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.storage import Location, Twins, Unsynced, can_create, creates_once, remove, status
 from ags1.support.arguments import spelled
@@ -94,7 +97,7 @@ class Transaction:
         self._single_writer = single_writer if base is None else base.single_writer
         self._promised = single_writer
         self.unsynced = Unsynced(location)
-        self.manifests = Manifests(location, self._uuid, self.unsynced)
+        self.manifests = Manifests(location, self._uuid, self.unsynced, version=began)
         self.root = None if base is None else open_root(self.manifests, base, keys)
         self._editor = Editor(self.manifests, self.root, self.run.id)
         self._mine: ManifestNode | None = None
@@ -109,7 +112,7 @@ class Transaction:
     @classmethod
     def begin(
         cls, access: Access, operation: str, *, key_id: str | None = None, single_writer: bool = False,
-        durable: bool = True, on: int | None = None,
+        durable: bool = True, on: int | Version | None = None,
     ) -> Self:  # fmt: skip
         """Begin a change of an existing dataset, or with `key_id` of a new one; `operation` is recorded in the version.
 
@@ -117,17 +120,17 @@ class Transaction:
         first version records, a store without create-if-absent is accepted: the caller promises that there is no second
         writer. `durable` syncs local manifests and versions to the disk before the commit. The pins of `access` hold
         for the version that it begins on, and for all that it is applied on top of. `on` is the version that it begins
-        on, by default the last one, and 0 if there was none: later ones are those of other writers.
+        on, or its number: by default the last one, and 0 if there was none. Later ones are those of other writers.
 
         FileNotFoundError: there is no dataset, and no `key_id`. ConflictError: the version `on` was expired. Others as
         :func:`ags1.dataset.encrypt`.
         """
         location, pins = access.location, access.pins
-        base = read_latest(location) if on is None else _begun_on(location, on)
+        base = on if isinstance(on, Version) else read_latest(location) if on is None else _begun_on(location, on)
         if base is None:
             pins.refuse_nothing(location)
         else:
-            pins.check(base, location)
+            keys = authenticated(location, base, access.kms, partial(pins.check, base, location))
         if key_id == "" or (base is None and key_id is None and operation == "encrypt"):
             raise ValueError(f"{location}: a new dataset needs a master key: give {spelled('key_id')}")
         if base is None and key_id is None:
@@ -145,9 +148,8 @@ class Transaction:
         else:
             base.refuse_other_key(key_id, location)
             key = base.key
-        keys = DatasetKeys(key, access.kms, location.shown)
-        if base is not None:
-            base.authenticate(keys, location.shown)
+        if base is None:
+            keys = DatasetKeys(key, access.kms, location.shown)
         if key_id is not None:
             # Whoever names a master key encrypts under no other one.
             access = replace(access, pins=pins.under(key_id))
@@ -322,6 +324,9 @@ class Transaction:
             # Ours, if the reply to its creation was lost: then its objects must not be removed.
             text = f"version {version.version} was expired at once: whether it was this one is unknown"
             raise OSError(errno.EIO, text, self.location.shown) from None
+        except FormatError:
+            # Another writer's, damaged since then.
+            return None
         return made if found.digest == made.digest and not self._is_stale(made) else None
 
     def _is_stale(self, made: Version) -> bool:
@@ -353,6 +358,11 @@ class Transaction:
                 f"{self.location}: versions after {before}, on which this began, were expired meanwhile: nothing was "
                 f"committed; run it again ({error})"
             ) from None
+        except FormatError as error:
+            raise ConflictError(
+                f"{self.location}: a version after {before}, on which this began, is damaged, so whether expire has "
+                f"given up this run is unknown: nothing was committed; run it again ({error})"
+            ) from None
         if any(not runs.isdisjoint(version.fenced) for version in versions):
             raise ConflictError(
                 f"{self.location}: expire has given up this run, because it took longer than the grace period, or adds "
@@ -364,7 +374,8 @@ class Transaction:
         return Version(
             uuid=self._uuid,
             version=1 if head is None else head.version + 1,
-            parent=None if head is None else head.digest,
+            # A damaged version that cannot be read has no digest.
+            parent=None if head is None else head.digest or None,
             run=self.run.id,
             operation=self._operation,
             created_ms=time.time_ns() // 1_000_000,
@@ -393,7 +404,10 @@ class Transaction:
             raise ConflictError(
                 f"{self.location}: another writer has made this dataset meanwhile: nothing was committed; run it again"
             )
-        head.authenticate(self.keys, self.location.shown)
+        try:
+            head.authenticate(self.keys, "it")
+        except AuthenticationError as error:
+            raise damaged(self.location, head.version, error) from None
         before, digest = (0, None) if self._looked_at is None else (self._looked_at.version, self._looked_at.digest)
         since = self._refuse_fenced(self._runs, head, before) if head.version > before else []
         if not since or since[0].parent != digest:
@@ -408,6 +422,7 @@ class Transaction:
             )
         if told is not None:
             told(since)
+        self.manifests.version = head.version
         return head, self._reading(self._merged, head, since)
 
     def _merged(self, head: Version, since: list[Version]) -> ManifestNode | None:

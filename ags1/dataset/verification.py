@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from ags1.dataset.damage import damage_finding
 from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.manifests import DatasetView, Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import unnamed, walk
-from ags1.dataset.versions import Version, kept_versions
+from ags1.dataset.versions import Version, damaged, kept_versions
 from ags1.dataset.worker import VerifyWorker, on_threads
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Location
@@ -24,6 +25,7 @@ from ags1.storage import status as status_of
 from ags1.streams.files import Progress
 from ags1.streams.verify import verify_file
 from ags1.support.reports import DAMAGED, ERROR, NOT_CHECKED, WARNING, Finding, VerifyReport
+from ags1.support.words import counted
 from ags1.work.units import SharedProgress, UnitOutcome, run_on_threads
 
 Perform = Callable[[DatasetView], Generator[UnitOutcome, None, None]]
@@ -33,7 +35,7 @@ _LOG = logging.getLogger("ags1.dataset")
 
 def verify(view: DatasetView, *, threads: int | None = None, progress: Progress | None = None) -> VerifyReport:
     """Verify one version of a dataset; see :meth:`ags1.dataset.Dataset.verify`."""
-    found = compare(view, threads=threads, progress=progress)
+    found = compare(view, threads=threads, progress=progress, goes_on=True)
     version = view.version
     of_files = [each.details["plaintext_length"] for each in found if "plaintext_length" in each.details]
     report = VerifyReport(view.location.shown)
@@ -47,14 +49,15 @@ def verify(view: DatasetView, *, threads: int | None = None, progress: Progress 
 
 def compare(
     view: DatasetView, *, threads: int | None = None, progress: Progress | None = None,
-    perform: Perform | None = None,
+    perform: Perform | None = None, goes_on: bool = False,
 ) -> list[Finding]:  # fmt: skip
     """All findings of :func:`verify`, in the order of paths; of other objects last.
 
     Objects that other versions name are not foreign. `perform` verifies the files outside of this process, and yields
-    the outcomes of the entries that failed. KeyAccessError: there, the KMS refused.
+    the outcomes of the entries that failed. With `goes_on`, a damaged manifest is a finding, and the files that it
+    lists are not verified. KeyAccessError: the KMS refused in `perform`.
     """
-    return _Comparison(view).run(threads, progress, perform)
+    return _Comparison(view, goes_on).run(threads, progress, perform)
 
 
 def _finding(path: str, code: str, text: str) -> Finding:
@@ -67,6 +70,7 @@ def _finding(path: str, code: str, text: str) -> Finding:
 @dataclass
 class _Comparison:
     view: DatasetView
+    goes_on: bool
     problems: dict[str, Finding] = field(default_factory=dict)
     unexpected_files: dict[str, Finding] = field(default_factory=dict)
     # Versions that cannot be read, the last one first.
@@ -80,7 +84,7 @@ class _Comparison:
             outcomes = perform(self.view)
         else:
             worker = VerifyWorker(self.view.location, self.view.keys)
-            entries = self.view.manifests.files(self.view.root)
+            entries = self.view.manifests.files(self.view.root, on_error=self._note_damage if self.goes_on else None)
             outcomes = run_on_threads(
                 worker, entries, on_threads(threads), SharedProgress(progress, total), on_error="collect"
             )
@@ -100,6 +104,15 @@ class _Comparison:
             self.view.location, version.version, version.file_count, total, len(findings),
         )  # fmt: skip
         return findings
+
+    def _note_damage(self, error: Exception) -> None:
+        if isinstance(error, FileNotFoundError):
+            # The version was expired meanwhile.
+            raise error
+        number = self.view.version.version
+        finding = damage_finding(number, error)
+        self.unexpected_files[finding.message] = finding
+        self.unread = [number]
 
     # -- faults of a file ------------------------------------------------------------------------------------------
 
@@ -162,14 +175,23 @@ class _Comparison:
 
         def names() -> Iterator[str]:
             known.clear()
-            return self.view.manifests.object_names(self.view.root, known)
+            on_error = self._note_damage if self.goes_on else None
+            return self.view.manifests.object_names(self.view.root, known, on_error)
 
         found = unnamed(listed, names)
         if found:
             for name in self._other_names(known):
                 found.pop(name, None)
+        own = 0
         for name, each in found.items():
+            if self.unread and each.kind == "file" and run_of(name) is not None:
+                own += 1
+                continue
             self.unexpected_files[name] = self._unexpected(name, each.kind)
+        if own:
+            which = " or ".join(map(str, reversed(self.unread)))
+            text = f"whether {counted(own, 'object')} that no other version names is of version {which} is not known"
+            self.unexpected_files[CONTROL] = Finding(WARNING, "unknown", self.view.location.shown, text)
 
     def _is_of_control(self, name: str) -> bool:
         """Whether this is a version, or a record of an interrupted run: no manifest names these."""
@@ -181,7 +203,7 @@ class _Comparison:
 
     def _other_names(self, known: set[str]) -> Iterator[str]:
         """Names of the objects of all other versions, including those committed in the meantime."""
-        for each in kept_versions(self.view.location):
+        for each in kept_versions(self.view.location, keys=self.view.keys):
             name, version, error = version_name(each.number), each.version, each.error
             if each.number == self.view.version.version:
                 continue
@@ -190,8 +212,7 @@ class _Comparison:
                 continue
             try:
                 if version is not None:
-                    version.authenticate(self.view.keys, name)
-                    manifests = Manifests(self.view.location, version.uuid)
+                    manifests = Manifests(self.view.location, version.uuid, version=version.version)
                     yield from manifests.object_names(open_root(manifests, version, self.view.keys), known)
             except FileNotFoundError:
                 # Expired in the meantime.
@@ -199,9 +220,9 @@ class _Comparison:
             except (Ags1Error, OSError) as fault:
                 error = fault
             if error is not None:
-                text = f"version {each.number} cannot be read, so its own objects count as unreferenced: {error}"
-                kind = "unreadable" if isinstance(error, OSError) else "damaged"
-                self.unexpected_files[name] = _finding(f"version {each.number}", kind, text)
+                if each.error is not None:
+                    error = damaged(self.view.location, each.number, each.error)
+                self.unexpected_files[name] = damage_finding(each.number, error)
                 self.unread.append(each.number)
 
     def _uncommitted(self, version: Version, name: str) -> Finding:
@@ -220,9 +241,6 @@ class _Comparison:
         run = run_of(name)
         if run is not None and kind == "file":
             why = "of a version that was removed, or of a program that still writes it"
-            if self.unread:
-                which = " or ".join(map(str, reversed(self.unread)))
-                why = f"of version {which}, which cannot be read, or {why}"
             if run in self.recorded:
                 why = f"of run {run}, which goes on, or was interrupted"
             text = f"{name} is in no version: it is {why}; it stays for the grace time, and a later expire removes it"

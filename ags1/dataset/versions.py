@@ -32,7 +32,9 @@ import hashlib
 import hmac
 import json
 import os
+import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -45,7 +47,7 @@ from ags1.storage import Location, create, in_order, list_names, make_parent, op
 from ags1.support.typing import Any, Buffer
 
 FORMAT_VERSION = 1
-_MAX_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 _MAX_FENCED = 100_000
 _REQUESTS = 32
 # Errors for a directory, a link, a pipe, a socket or a device in the place of a file.
@@ -127,9 +129,7 @@ class Version:
     def authenticate(self, keys: DatasetKeys, name: str) -> None:
         """Check the tag. AuthenticationError: the file was changed, or was made with another key."""
         if not hmac.compare_digest(self._tag(keys), self.tag):
-            raise AuthenticationError(
-                f"{name} was changed, or is of another dataset: put the true file back, or open an older version"
-            )
+            raise AuthenticationError(f"{name} was changed, or is of another dataset")
 
     def refuse_other_key(self, key_id: str | None, where: Location) -> None:
         """Raise ValueError if a caller names another master key."""
@@ -148,7 +148,7 @@ class Version:
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            raise FormatError(f"{name} is not a JSON object: it is damaged, or this is not an ags1 dataset")
+            raise FormatError(f"{name} is not a JSON object")
         if fields.get("format-version") != FORMAT_VERSION:
             raise UnsupportedError(
                 f"{name} has format-version {fields.get('format-version')!r}; only {FORMAT_VERSION} is known"
@@ -161,7 +161,7 @@ class Version:
             value = fields.get(each)
             # True is an int for isinstance.
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
-                raise FormatError(f"{name} has no valid {each}: it is damaged, or this is not an ags1 dataset")
+                raise FormatError(f"{name} has no valid {each}")
         manifest, parent, mode = fields.get("manifest"), fields.get("parent"), fields.get("mode")
         texts = [*fields["fenced"], *([] if parent is None else [parent])]
         right = {"manifest", "parent"} <= fields.keys() and all(isinstance(each, str) for each in texts)
@@ -182,9 +182,7 @@ class Version:
         # The tag is over the fields. Where one content had two forms, it would have two digests, and the chain of
         # parents could be broken without a key.
         if made._encoded() != octets:
-            raise FormatError(
-                f"{name} is not in the form in which ags1 writes it: it was changed; put the true file back"
-            )
+            raise FormatError(f"{name} is not in the form in which ags1 writes it: it was changed")
         return made
 
     def _with_manifest(self, manifest: Any, name: str) -> Version:
@@ -251,7 +249,7 @@ def read_version(location: Location, number: int) -> Version:
     """Read one version, without authentication. FileNotFoundError: it does not exist, or was expired."""
     place = _place(location, number)
     try:
-        data = read_whole(place, _MAX_BYTES)
+        data = read_whole(place, MAX_BYTES)
     except FileNotFoundError:
         raise expired(location, number) from None
     except OSError as error:
@@ -259,6 +257,16 @@ def read_version(location: Location, number: int) -> Version:
             raise
         raise _no_file(place) from None
     return Version.parse(data, number, place.shown)
+
+
+def read_named(location: Location, number: int) -> Version:
+    """Read one version that a caller named; as :func:`read_version`, but an error says what to do."""
+    try:
+        return read_version(location, number)
+    except FileNotFoundError:
+        raise
+    except (Ags1Error, OSError) as error:
+        raise damaged(location, number, error) from None
 
 
 def _no_file(place: Location) -> FormatError:
@@ -281,28 +289,62 @@ def no_dataset(location: Location) -> FileNotFoundError:
     )
 
 
-def read_committed(location: Location, number: int) -> Version:
-    """Read one version if it was committed: a late writer may have reused the number of an expired version."""
-    found = read_version(location, number)
+def refuse_uncommitted(location: Location, found: Version, keys: DatasetKeys) -> None:
+    """Refuse a version that was never committed: a late writer may have reused the number of an expired version."""
     try:
-        is_committed = read_version(location, number + 1).parent == found.digest
+        following = read_version(location, found.version + 1)
+        following.authenticate(keys, "it")
+        is_committed = following.parent == found.digest
     except FileNotFoundError:
         try:
-            is_committed = max(numbers(location), default=number) == number
+            is_committed = max(numbers(location), default=found.version) == found.version
         except OSError:
             # A store that cannot be listed has no writers.
             is_committed = True
-    except Ags1Error:
+    except (Ags1Error, OSError):
         # Unknown; a caller who opens the next version gets the error.
         is_committed = True
     if not is_committed:
-        raise expired(location, number)
-    return found
+        raise expired(location, found.version)
+
+
+def damaged(location: Location, number: int, error: Ags1Error | OSError, name: str = "") -> Ags1Error | OSError:
+    """The error for a version that cannot be read, with what to do; `name` is the file, by default the version's own.
+
+    It is `error` itself if the version was expired meanwhile.
+    """
+    if isinstance(error, FileNotFoundError) and not _exists(location, number):
+        return error
+    place = location.as_root().join(name or version_name(number)).shown
+    cause = str((isinstance(error, OSError) and error.strerror) or error)
+    cause = cause.removeprefix(f"{place}: ")
+    if cause.startswith(f"{place} "):
+        cause = f"it{cause[len(place) :]}"
+    if isinstance(error, FileNotFoundError):
+        error, cause = FormatError(), "it is missing"
+    text = f"{place}: version {number} of the dataset {location} cannot be read: {cause}. {_remedy(location, number)}"
+    return OSError(error.errno or errno.EIO, text) if isinstance(error, OSError) else type(error)(text)
+
+
+def _remedy(location: Location, number: int) -> str:
+    put_back = "Put the file back from a backup"
+    try:
+        present = numbers(location)
+    except (Ags1Error, OSError):
+        return put_back
+    where = shlex.quote(location.shown)
+    if max(present, default=0) > number:
+        return f"{put_back}, or remove this version and all before: `ags1 dataset expire {where} --give-up {number}`"
+    for older in reversed([each for each in present if each < number]):
+        with suppress(Ags1Error, OSError):
+            read_version(location, older)
+            return f"{put_back}, or go back to version {older}: `ags1 dataset restore {where} {older}`"
+    return f"{put_back}, or encrypt the source into a new dataset"
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A version whose file exists: its content, not authenticated yet, or the error from reading it.
+    """A version whose file exists: its content, or the error from reading it.
 
     It `is_committed` if it is the parent of the next version. Otherwise a late writer made it, and was killed before
     it could remove it; or the chain of versions was tampered with.
@@ -314,14 +356,21 @@ class Kept:
     is_committed: bool
 
 
-def kept_versions(location: Location, present: list[int] | None = None) -> Iterator[Kept]:
-    """Yield all existing versions, or those of `present` (ascending), the last one first."""
+def kept_versions(
+    location: Location, present: list[int] | None = None, keys: DatasetKeys | None = None
+) -> Iterator[Kept]:
+    """Yield all existing versions, or those of `present` (ascending), the last one first.
+
+    With `keys`, a version that is not authentic under these has an error too.
+    """
     present = numbers(location) if present is None else present
     following: Version | None = None
     for number, is_last in zip(reversed(present), (True, *(False for _ in present)), strict=False):
         is_committed = is_last or number + 1 in present
         try:
             found = read_version(location, number)
+            if keys is not None:
+                found.authenticate(keys, version_name(number))
         except FileNotFoundError:
             # Expired in the meantime.
             continue
@@ -339,7 +388,7 @@ def made_since(location: Location, head: Version, after: int) -> list[Version]:
 
     FileNotFoundError: one of them was expired.
     """
-    between, read = range(after + 1, head.version), partial(read_version, location)
+    between, read = range(after + 1, head.version), partial(read_named, location)
     found = [*(map(read, between) if location.is_local else in_order(read, between, at_once=_REQUESTS)), head]
     for before, version in pairwise(found):
         if version.parent != before.digest:
@@ -348,16 +397,40 @@ def made_since(location: Location, head: Version, after: int) -> list[Version]:
     return found
 
 
-def read_latest(location: Location) -> Version | None:
-    """Read the last version, without authentication; None if there is no dataset."""
-    while number := latest_number(location):
+def read_latest(location: Location, after: int = 0) -> Version | None:
+    """Read the last version, without authentication; None if there is no dataset. `after` is for `latest_number`."""
+    while number := latest_number(location, after):
         try:
             return read_version(location, number)
         except FileNotFoundError:
             # Expired between the listing and the read: there is a newer one.
-            if latest_number(location) == number:
+            if latest_number(location, after) == number:
                 raise
+        except (Ags1Error, OSError) as error:
+            raise damaged(location, number, error) from None
     return None
+
+
+def readable_since(location: Location, head: Version, first: int, keys: DatasetKeys) -> list[Version]:
+    """The versions from number `first` on, up to `head`, without those that are damaged; the first must not be.
+
+    Each is authentic by itself. FileNotFoundError: one of them was expired.
+    """
+    found = [head]
+    for number in range(head.version - 1, first - 1, -1):
+        try:
+            version = read_version(location, number)
+            version.authenticate(keys, version_name(number))
+        except FileNotFoundError:
+            raise expired(location, first) from None
+        except (Ags1Error, OSError) as error:
+            if number == first:
+                raise damaged(location, number, error) from None
+            continue
+        if found[-1].version == number + 1 and found[-1].parent != version.digest:
+            raise expired(location, first)
+        found.append(version)
+    return found[::-1]
 
 
 def publish(location: Location, version: Version, keys: DatasetKeys, *, durable: bool = True) -> Version:
@@ -368,8 +441,8 @@ def publish(location: Location, version: Version, keys: DatasetKeys, *, durable:
     """
     made, data = version.authenticated(keys)
     place = _place(location, version.version)
-    if len(data) > _MAX_BYTES or len(version.fenced) > _MAX_FENCED:
-        text = f"version {version.version} would have more than {_MAX_BYTES:,} bytes or {_MAX_FENCED:,} fenced runs"
+    if len(data) > MAX_BYTES or len(version.fenced) > _MAX_FENCED:
+        text = f"version {version.version} would have more than {MAX_BYTES:,} bytes or {_MAX_FENCED:,} fenced runs"
         raise OSError(errno.EFBIG, text, place.shown)
     make_parent(place)
     if version.single_writer:

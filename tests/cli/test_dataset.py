@@ -194,6 +194,42 @@ def test_an_older_version_is_restored_as_a_new_one(vault: Path, run: Run) -> Non
     assert (refused.code, "the dataset has no version 9: the newest one is 4" in refused.err) == (4, True)
 
 
+@pytest.mark.parametrize("what", ["v-2.json", "manifest"])
+def test_a_damaged_last_version_is_named_with_the_command_that_helps_and_it_does(
+    vault: Path, run: Run, what: str
+) -> None:
+    known = set(vault.glob("_ags1/manifests/*"))
+    assert run("dataset", "rm", "vault", "a.txt", "--pin", "pin").code == 0
+    (place,) = set(vault.glob("_ags1/manifests/*")) - known if what == "manifest" else [vault / "_ags1/v-2.json"]
+    place.write_bytes(place.read_bytes()[:-9])
+    name, help_ = str(place.relative_to(vault.parent)), "`ags1 dataset restore vault 1`"
+    for command in (
+        ["verify"], ["versions"], ["ls"], ["add", "tree"], ["rm", "sub"], ["repair", "tree"],
+        ["expire", "--yes"], ["expire", "--give-up", "2", "--yes"], ["rewrap", "--new-key-id", "new"],
+        ["encrypt"], ["verify", "--pin", "pin"],
+    ):  # fmt: skip
+        action, *rest = command
+        order = ["tree", "vault"] if action == "encrypt" else ["vault"]
+        told = run("dataset", action, *order, *rest)
+        assert told.code == 1, (command, told.err)
+        assert f"{name}: version 2 of the dataset vault cannot be read" in told.err, command
+        assert help_ in told.err, command
+    assert "     2  cannot be read\n" in run("dataset", "versions", "vault").out
+    first, second = run("dataset", "versions", "vault", "--json").records
+    assert (first["error"], first["version"], second["version"]) == (None, 1, 2)
+    assert name in second["error"]
+    (record,) = run("dataset", "verify", "vault", "--json").records
+    assert name in record["findings"][0]["message"]
+    assert run("dataset", "restore", "vault", "1", "--expected-version", "3").code == 1
+    assert run("dataset", "restore", "vault", "1", "--dry-run", "--pin", "pin").code == 0
+    restored = run("dataset", "restore", "vault", "1", "--pin", "pin")
+    assert (restored.code, "version 2 is damaged" in restored.err) == (0, True)
+    assert run("dataset", "verify", "vault", "--version", "3", "--pin", "pin").code == 1
+    assert run("dataset", "expire", "vault", "--give-up", "2", "--grace", "0s", "--yes").code == 0
+    assert run("dataset", "verify", "vault", "--pin", "pin").code == 0
+    assert run("dataset", "cat", "vault", "a.txt").out == "first"
+
+
 def test_files_are_removed_and_older_versions_have_them(vault: Path, run: Run) -> None:
     assert run("dataset", "rm", "vault", "sub/deep", "a.txt").out == "removed 2 files -> vault, version 2\n"
     assert run("dataset", "ls", "vault", "-r").out == "sub/a.txt\nsub/empty\n"

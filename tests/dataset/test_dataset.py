@@ -396,7 +396,7 @@ def test_a_new_dataset_needs_a_master_key(raw: Path, tmp_path: Path) -> None:
 
 def test_without_its_master_key_nothing_of_a_dataset_opens(vault: Path) -> None:
     """As after the key of a tenant was destroyed."""
-    with pytest.raises(ags1.KeyAccessError, match="is under the master key 'lake'"):
+    with pytest.raises(ags1.KeyAccessError, match="under master key 'lake'"):
         dataset.open(vault, CountingKms("other"))
 
 

@@ -246,6 +246,7 @@ def test_a_commit_rereads_a_version_that_appears_while_it_is_expired(
     for manifest in (tmp_path / "_ags1/manifests").iterdir():
         if transaction.root is not None and manifest.name == Path(transaction.root.name).name:
             manifest.unlink()
+    (tmp_path / "_ags1/v-1.json").unlink()
     monkeypatch.setattr(transaction.manifests, "_kept", RecentlyUsed(64))
     with pytest.raises(ConflictError, match="was expired meanwhile"):
         transaction.commit()

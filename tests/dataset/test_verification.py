@@ -190,15 +190,15 @@ def test_what_other_versions_name_is_no_stranger(vault: Path, tmp_path: Path) ->
     assert set(kinds(report).values()) == {"unreferenced"}
 
 
-def test_objects_of_a_damaged_version_are_said_to_be_its_own(vault: Path) -> None:
+def test_objects_that_may_be_of_a_damaged_version_are_not_called_unreferenced(vault: Path) -> None:
     with dataset.open(vault, client()) as opened:
         opened.rm("large")
     os.truncate(vault / "_ags1/v-1.json", 5)
     problems = found(vault).findings
     assert ("version 1", "damaged") in [(each.subject, each.code) for each in problems]
-    objects = [each for each in problems if each.code == "unreferenced"]
-    assert objects
-    assert all("of version 1, which cannot be read, or" in each.message for each in objects)
+    assert "unreferenced" not in {each.code for each in problems}
+    (objects,) = [each for each in problems if each.code == "unknown"]
+    assert "is of version 1 is not known" in objects.message
 
 
 def test_progress_ends_at_the_whole(vault: Path) -> None:

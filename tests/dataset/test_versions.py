@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import ags1.dataset.maintenance as expiry
 import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.audit import audit
+from ags1.dataset.keys import DatasetKeys
 from ags1.dataset.maintenance import expire
 from ags1.dataset.names import new_object_name
 from ags1.dataset.pins import Access
 from ags1.dataset.runs import Done
 from ags1.dataset.transaction import Transaction
-from ags1.dataset.versions import latest_number, numbers, read_committed, read_latest
+from ags1.dataset.versions import Version, latest_number, numbers, read_latest
 from ags1.errors import AuthenticationError, ConflictError, FormatError
 from ags1.storage import Location
 from tests.dataset.commits import KEY_ID, client, commit, contents, put_all, write_object
@@ -171,10 +173,12 @@ def test_what_a_killed_late_writer_left_is_shown_to_nobody(stray: Path) -> None:
     # Right below the versions that are kept too, where no gap shows it.
     last = max(numbers(Location(stray)))
     (stray / "_ags1/v-2.json").rename(stray / f"_ags1/v-{last - 1}.json")
-    fields = json.loads((stray / f"_ags1/v-{last - 1}.json").read_text())
-    (stray / f"_ags1/v-{last - 1}.json").write_text(json.dumps({**fields, "version": last - 1}, indent=2) + "\n")
+    place = stray / f"_ags1/v-{last - 1}.json"
+    late = Version.parse(place.read_bytes(), 2, "late")
+    _, data = replace(late, version=last - 1).authenticated(DatasetKeys(late.key, client(), "late"))
+    place.write_bytes(data)
     with pytest.raises(FileNotFoundError, match=f"no version {last - 1}"):
-        read_committed(Location(stray), last - 1)
+        dataset.open(stray, client(), version=last - 1)
 
 
 def test_what_a_killed_late_writer_left_is_named_by_verify_and_removed_by_expire(stray: Path) -> None:

@@ -15,14 +15,15 @@ from ags1.cli.paths import no_file_left
 from ags1.cli.report import Reporter, in_time
 from ags1.cli.values import directory, version
 from ags1.cli.verification import VERIFY_FIELDS, say_report
-from ags1.errors import Ags1Error
+from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.support.exit_codes import EXIT_UNPROTECTED, EXIT_USAGE, UsageError, describe, exit_code, worst_code
 from ags1.support.typing import Any
 from ags1.support.words import counted, size_text, with_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ags1.dataset import Dataset, ExpireReport, Pins, RunReport
+    from ags1.dataset import Dataset, ExpireReport, Pins, RunReport, Version
+    from ags1.dataset.pins import ExpectedVersion
 
 DATASET = Positional("DATASET", "directory or URL of the dataset", dest="vault", type=directory)
 CLUSTER = "part-bytes parallelism quiet report"
@@ -50,23 +51,42 @@ def opened(
     words: tuple[str, str] = ("reading", "read"),
     *,
     to_stdout: bool = True,
+    restores: int = 0,
     **how: Any,
 ) -> Iterator[tuple[Dataset, Reporter]]:
-    """The dataset, if it is what is expected, and what shows progress; `how` are more arguments of ``dataset.open``."""
+    """The dataset, if it is what is expected, and what shows progress; `how` are more arguments of ``dataset.open``.
+
+    It is opened although its last version is damaged if the command restores a version.
+    """
     from ags1 import dataset as datasets
+    from ags1.dataset.rescue import open_to_restore
 
     pins = load_pins(where.pin, where.vault)
-    how |= {name: getattr(where, name) for name in _EXPECTED}
+
+    def opening(client: Any) -> Dataset:
+        if restores:
+            return open_to_restore(where.vault, client, restores, expected(where), pins=pins, **how)
+        return datasets.open(
+            where.vault, client, pins=pins, **how, **{name: getattr(where, name) for name in _EXPECTED}
+        )
+
     with (
         client_of(where) as client,
         Reporter(said, words, to_stdout=to_stdout) as reporter,
-        datasets.open(where.vault, client, pins=pins, **how) as vault,
+        opening(client) as vault,
     ):
         try:
             yield vault, reporter
         finally:
             # Also when a command fails behind its commit: what it has made is what the next one must find.
             save_pins(where.pin, pins, vault)
+
+
+def expected(where: Namespace) -> ExpectedVersion:
+    """What the options say that the dataset must be."""
+    from ags1.dataset.pins import ExpectedVersion
+
+    return ExpectedVersion(*(getattr(where, name) for name in _EXPECTED))
 
 
 # -- --pin FILE: what the last command knew, kept where nobody can write who can write the dataset -------------------
@@ -204,7 +224,8 @@ def rm(where: Namespace, files: list[str], attempts: int, said: Namespace) -> in
     said="dry-run SAY",
 )
 def restore(where: Namespace, number: int, attempts: int, said: Namespace) -> int:
-    """Its objects are used again.
+    """Its objects are used again. It is also the way out where the last version is damaged: nothing else goes back to
+    an older one by itself.
 
     examples:
       ags1 dataset versions vault/
@@ -212,7 +233,7 @@ def restore(where: Namespace, number: int, attempts: int, said: Namespace) -> in
       ags1 dataset restore vault/ 3
     """
     words, started = ("restoring", "restored"), time.monotonic()
-    with opened(where, said, words, attempts=attempts) as (found, _):
+    with opened(where, said, words, attempts=attempts, restores=number) as (found, _):
         report = found.restore(number, dry_run=said.dry_run)
     return _tell(report, words[1], where.vault, said, time.monotonic() - started)
 
@@ -563,14 +584,23 @@ def verify(where: Namespace, version: int | None, threads: int | None, said: Nam
     """
     started = time.monotonic()
     words = ("verifying", "verified")
-    with opened(where, said, words, version=version, threads=threads) as (found, reporter):
-        report = found.verify(threads=threads, progress=reporter.progress_of(where.vault))
+    try:
+        with opened(where, said, words, version=version, threads=threads) as (found, reporter):
+            report = found.verify(threads=threads, progress=reporter.progress_of(where.vault))
+    except (FormatError, AuthenticationError, OSError):
+        from ags1.dataset.rescue import find_damage
+
+        with client_of(where) as client:
+            damage = find_damage(where.vault, client, expected(where), load_pins(where.pin, where.vault))
+        if damage is None:
+            raise
+        report = damage.report(where.vault)
     return say_report(said, report, started, f"version {report.facts['version']}")
 
 
 @dataset_command(
     said="LIST",
-    fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest",
+    fields="uuid, version, operation, created_ms, files, plaintext_bytes, digest, error",
 )
 def versions(where: Namespace, said: Namespace) -> int:
     """Keep the last line elsewhere: its version or digest, as a pin, shows that an older copy was put back. --pin FILE
@@ -579,17 +609,36 @@ def versions(where: Namespace, said: Namespace) -> int:
     examples:
       ags1 dataset versions vault/
     """
-    with opened(where, said) as (opened_one, _):
-        found = opened_one.versions()
-        uuid = opened_one.uuid
+    found: dict[int, Version | None]
+    errors: dict[int, Ags1Error | OSError] = {}
+    try:
+        with opened(where, said) as (opened_one, _):
+            found = {each.version: each for each in opened_one.versions()}
+    except (FormatError, AuthenticationError, OSError):
+        from ags1.dataset.rescue import list_versions
+
+        with client_of(where) as client:
+            kept = list_versions(where.vault, client, expected(where), load_pins(where.pin, where.vault))
+        found = {each.number: each.version for each in kept}
+        errors = {each.number: each.error for each in kept if each.error is not None}
+        if not errors:
+            raise
     if not said.json:
-        say(f"dataset {uuid}")
-    for each in found:
+        say(f"dataset {next(each.uuid for each in found.values() if each is not None)}")
+    for number, each in found.items():
+        error = errors.get(number)
         if said.json:
-            names = ("uuid", "version", "operation", "created_ms", "plaintext_bytes", "digest")
-            say_json({**{name: getattr(each, name) for name in names}, "files": each.file_count})
+            names = ("uuid", "operation", "created_ms", "plaintext_bytes", "digest")
+            record = {name: getattr(each, name, None) for name in names}
+            files = getattr(each, "file_count", None)
+            say_json({"version": number, **record, "files": files, "error": error and describe(error)})
+        elif each is None or error is not None:
+            say(f"{number:>6}  cannot be read")
         else:
             when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.created_ms / 1000))
             what = f"{each.operation}, {counted(each.file_count, 'file')}, {size_text(each.plaintext_bytes)}"
-            say(f"{each.version:>6}  {when}  {each.digest}  {what}")
-    return 0
+            say(f"{number:>6}  {when}  {each.digest}  {what}")
+    if not said.json:
+        for fault in errors.values():
+            warn(f"ags1: {describe(fault)}")
+    return worst_code([exit_code(fault) for fault in errors.values()])

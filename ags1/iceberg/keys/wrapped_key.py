@@ -62,6 +62,9 @@ class WrappedKey:
         entries = fields["encryption-keys"]
         if len(entries) != 2 or not all(isinstance(each, dict) for each in entries):
             raise FormatError(f"{name}: the wrapped key is damaged")
+        named = {str(each.get("key-id")): each.get("encrypted-by-id") for each in entries}
+        if named.get(str(named.get(fields["entry"]))) != fields["key-id"]:
+            raise FormatError(f"{name}: the wrapped key is damaged: its entries do not lead to its master key")
         return cls(fields["key-id"], tuple(entries), fields["entry"])
 
 

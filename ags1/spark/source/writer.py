@@ -26,7 +26,7 @@ from pyspark.sql.types import StringType, StructType
 
 from ags1.codec import encrypt
 from ags1.core.gcm import Key, random_bytes
-from ags1.dataset.keys import DatasetKeys
+from ags1.dataset.damage import authenticated
 from ags1.dataset.names import check_path, new_object_name, run_of, sort_key
 from ags1.dataset.pins import Access, Pins
 from ags1.dataset.runs import Done, RunReference
@@ -77,7 +77,7 @@ def writer_for(
         key = WrappedKey(checked.key_id)
     else:
         key = base.key
-        base.authenticate(DatasetKeys(key, client, location.shown), location.shown)
+        authenticated(location, base, client)
         base.refuse_other_key(checked.key_id, location)
     if base is not None and base.file_count > 0 and not overwrite:
         refuse_other_columns(checked, columns, encoding.extension)
