@@ -117,10 +117,8 @@ def test_a_small_file_of_a_tree_is_fetched_once_each_time_that_it_is_read(
     plain = corpus.written(table, compression="none", row_group_size=1000, write_page_index=True)
     assert 100_000 < len(plain) < 1 << 20
     options, where = s3_server.storage_options(), f"s3://{s3_bucket}/small"
-    config, reading = (
-        EncryptionConfig(KEY, column_keys={"name": bytes(16)}),
-        DecryptionConfig(KEY, column_keys={"name": bytes(16)}),
-    )
+    keys = {"name": bytes(range(16))}
+    config, reading = EncryptionConfig(KEY, column_keys=keys), DecryptionConfig(KEY, column_keys=keys)
     with open_output(Location(f"{where}/plain/a.parquet", options)) as output:
         output.write(plain)
         output.commit()
