@@ -36,6 +36,7 @@ _PLACES = (
 )
 _SMALL_FILES = 200
 _ROUNDS = 3
+_INTERRUPTED = 130
 
 
 def main() -> int:
@@ -52,7 +53,7 @@ def main() -> int:
         _demonstrate(options.bytes)
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
     finally:
         os.chdir(before)
         if not options.keep:
@@ -259,6 +260,9 @@ def _run(command: str, title: str) -> float:
         code = ags1_command(command.split())
 
     seconds = _timed(run)
+    if code == _INTERRUPTED:
+        # The command caught it.
+        raise KeyboardInterrupt
     if code:
         raise SystemExit(code)
     return seconds
