@@ -53,6 +53,10 @@ class Pins:
         KeyAccessError
             It is under another master key.
         """
+        if found.version < self.version:
+            raise AuthenticationError(
+                f"{where} has version {found.version}, but {self.version} was seen already: an older copy was put back"
+            )
         if self.key_id is not None and found.key_id != self.key_id:
             raise KeyAccessError(
                 f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
@@ -61,10 +65,6 @@ class Pins:
         if self.uuid is not None and found.uuid != self.uuid:
             raise AuthenticationError(
                 f"{where} is the dataset {found.uuid}, but {self.uuid} is expected: it was replaced"
-            )
-        if found.version < self.version:
-            raise AuthenticationError(
-                f"{where} has version {found.version}, but {self.version} was seen already: an older copy was put back"
             )
         if self.digest is not None and found.version == self.version and found.digest != self.digest:
             raise AuthenticationError(
