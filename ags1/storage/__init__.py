@@ -42,7 +42,8 @@ from ags1.storage.listing import (
     status,
 )
 from ags1.storage.location import Location, inside, is_url, located
-from ags1.storage.outputs import FsspecOutput, LocalOutput, Output, open_output
+from ags1.storage.output import Output
+from ags1.storage.outputs import FsspecOutput, LocalOutput, open_output
 from ags1.storage.pin_files import no_pins, read_pins, write_pins
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PlannedSource, ReadAhead
 from ags1.storage.same_file import is_same, refuse_same, refuse_writing_into

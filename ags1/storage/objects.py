@@ -24,7 +24,7 @@ from ags1.storage._errors import UnnamedError, changed, naming
 from ags1.storage._requests import Request, on_request_thread, start, within
 from ags1.storage.location import Location, or_options
 from ags1.storage.opaque_keys import is_path
-from ags1.storage.outputs import Output
+from ags1.storage.output import Output
 from ags1.support.interrupts import NOTICE_SECONDS
 
 TYPE_CHECKING = False
