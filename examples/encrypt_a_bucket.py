@@ -12,7 +12,7 @@ shutil.rmtree(work, ignore_errors=True)
 (work / "raw" / "sales.csv").write_text("id,amount\n1,10.50\n")
 ags1.Key.generate().save(work / "keystore.key")
 
-# Or ags1.kms.load("aws:?region=eu-central-1")
+# In earnest: keys = ags1.kms.load("vault:https://vault.example:8200"), and URLs such as "s3://raw"
 keys = ags1.kms.LocalKms.create(work / "keys.json", key_file=work / "keystore.key")
 keys.add_key("lake")
 source, target = work / "raw", work / "vault"

@@ -136,5 +136,8 @@ class DatasetMembership(Membership):
             text = "is of no run of this dataset: it was put there"
             self._add("warning", "dataset-foreign-file", name, f"{text} ({file.protection})")
         elif self._needed is not None and name not in self._needed:
-            text = "no version names it: its run is in progress, or was interrupted; `ags1 dataset expire` removes it"
+            text = (
+                "no version names it: its version was expired, or its run was interrupted or is in progress; "
+                "`ags1 dataset expire` removes it after a day"
+            )
             self._add("note", "dataset-unreferenced", name, text)

@@ -467,10 +467,10 @@ def _tell_expired(vault: str, said: Namespace, report: ExpireReport, keep: int) 
     if said.json:
         say_json({"dataset": vault, **vars(report), "error": None})
     elif not said.quiet:
-        verb = "would have removed" if report.dry_run else "removed"
+        verb, keeps = ("would have removed", "would have kept") if report.dry_run else ("removed", "kept")
         gone, kept = (counted(len(each), "version") for each in (report.versions, report.kept))
         objects = f"{counted(report.objects, 'object')} ({size_text(report.object_bytes)})"
-        what = f"{verb} {gone}, and {objects} that no version needs; kept {kept}"
+        what = f"{verb} {gone}, and {objects} that no version needs; {keeps} {kept}"
         made_one = not report.is_empty
         if not made_one:
             what = f"there is nothing to remove; kept {kept}"
