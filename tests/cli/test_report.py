@@ -35,10 +35,6 @@ def test_time_and_rate_are_shown_if_it_took_long_enough_to_tell(monkeypatch: pyt
     assert report.in_time(0, 2.0) == "0 B in 2.00 s"
 
 
-def test_durations_are_shown_in_words() -> None:
-    assert [report._duration(seconds) for seconds in (5, 120, 7200)] == ["5 s", "2 min", "2.0 h"]
-
-
 def test_a_state_is_cut_from_its_end() -> None:
     state = ["84 %", "1.1 GB of 1.3 GB", "449.3 MB/s"]
     assert report._joined(state, 80) == "84 %  1.1 GB of 1.3 GB  449.3 MB/s"

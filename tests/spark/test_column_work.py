@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
 
 import ags1  # noqa: E402
-from ags1.iceberg.keys import key_hierarchy  # noqa: E402
+from ags1.iceberg.metadata import key_entries  # noqa: E402
 from ags1.kms import load  # noqa: E402
 from ags1.spark.columns import _encrypting, _function  # noqa: E402
 from ags1.spark.engine import column_keys, sealing  # noqa: E402
@@ -281,7 +281,7 @@ def test_runs_share_the_newest_record_while_it_is_young_and_says_the_same(
     assert key(WANTED) != first
     again = key(WANTED)
     with monkeypatch.context() as later:
-        later.setattr(key_hierarchy, "KEK_LIFESPAN_MS", 0)
+        later.setattr(key_entries, "KEK_LIFESPAN_MS", 0)
         assert key(WANTED) != again
     assert len(list(tmp_path.rglob("run.json"))) == 8
 

@@ -327,13 +327,6 @@ def test_tasks_that_are_over_are_counted_once() -> None:
     assert made.read()[0] == 600
 
 
-@pytest.mark.parametrize(
-    ("left", "text"), [(1, "2 s"), (100, "101 s"), (300, "5 min"), (7199, "2 h 0 min"), (90_000, "25 h 0 min")]
-)
-def test_the_time_that_is_left(left: int, text: str) -> None:
-    assert progress._duration(left) == text
-
-
 def test_progress_is_shown_on_a_terminal_and_written_to_no_log(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from ags1.dataset.names import new_object_name, new_run, sort_key
 from ags1.dataset.pins import Access
 from ags1.dataset.transaction import Transaction
 from ags1.dataset.versions import read_version
-from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.spark.engine.sealing import kms_client
 from ags1.storage import Location
 from tests.checks import MIB, pattern
@@ -151,7 +151,7 @@ def test_a_dataset_under_another_key_or_of_another_version_is_refused(
 
 @pytest.mark.parametrize("path", ["many/050", "huge.bin"])
 @pytest.mark.parametrize("damage", ["changed", "missing"])
-def test_a_damaged_manifest_ends_the_verification_as_it_does_locally(
+def test_a_damaged_manifest_ends_the_verification_and_is_a_finding_of_the_local_one(
     path: str, damage: str, spark: SparkSession, vault: Path, kms_url: str
 ) -> None:
     version = read_version(Location(vault), 1)
@@ -164,9 +164,11 @@ def test_a_damaged_manifest_ends_the_verification_as_it_does_locally(
         place.write_bytes(data)
     else:
         place.unlink()
-    kind = AuthenticationError if damage == "changed" else FileNotFoundError
-    with dataset.open(vault, kms_url) as opened, pytest.raises(kind, match=re.escape(leaf.name)):
-        opened.verify()
+    kind = AuthenticationError if damage == "changed" else FormatError
+    with dataset.open(vault, kms_url) as opened:
+        found = opened.verify()
+    assert not found.ok
+    assert any(leaf.name in str(each.message) for each in found.findings)
     with pytest.raises(kind, match=re.escape(leaf.name)):
         ags1.spark.verify_files(spark, vault, kms=kms_url, part_bytes=PART, progress=False)
 

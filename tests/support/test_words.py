@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ags1.support.words import counted, printable, size_text
+from ags1.support.words import counted, duration_text, printable, size_text
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,7 @@ def test_text_of_strangers_stays_on_its_line_and_in_its_order() -> None:
     assert printable("new\nline\x1b[31m\u202e\x7f\x9b") == r"new\nline\x1b[31m\u202e\x7f\x9b"
     assert printable("no\udcffname") == r"no\udcffname"
     assert printable("no\udcffname\n", undecodable=True) == "no\udcffname\\n"
+
+
+def test_durations_are_shown_in_words() -> None:
+    assert [duration_text(seconds) for seconds in (5, 120, 7200)] == ["5 s", "2 min", "2.0 h"]
