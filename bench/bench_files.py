@@ -153,13 +153,13 @@ def test_in_process(
 def java() -> Any:
     """One JVM with Iceberg, for as long as this file takes."""
     try:
-        from tests.interop import java_peer
+        from tests.interop import java_peer, jvm
     except ImportError as error:
         pytest.skip(f"no Java peer: {error}")
     reason = java_peer.available()
     if reason is not None:
         pytest.skip(f"no Java peer: {reason}")
-    with java_peer.JavaPeer() as peer:
+    with java_peer.JavaPeer(jvm_options=jvm.LONG_LIFE) as peer:
         yield peer
 
 

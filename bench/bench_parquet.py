@@ -129,13 +129,13 @@ def test_parquet_file_beside_pyarrow(
 def java() -> Iterator[Any]:
     """One JVM with parquet-java, for as long as this file takes."""
     try:
-        from tests.interop import java_peer, parquet_peer
+        from tests.interop import java_peer, jvm, parquet_peer
     except ImportError as error:
         pytest.skip(f"no Java peer: {error}")
     reason = java_peer.available()
     if reason is not None:
         pytest.skip(f"no Java peer: {reason}")
-    with parquet_peer.ParquetPeer(timeout=1200) as peer:
+    with parquet_peer.ParquetPeer(timeout=1200, jvm_options=jvm.LONG_LIFE) as peer:
         yield peer
 
 

@@ -117,8 +117,12 @@ class SparkPeer:
 def serve(directory: Path, class_path: str) -> None:
     """Answer requests until the input ends."""
     from tests.iceberg.spark_process import CATALOG, Lake
+    from tests.interop.jvm import INTERPRETED
 
     lake = Lake(directory, class_path)
+    # The sessions of the tests compile no queries.
+    for name in INTERPRETED:
+        lake.spark.conf.unset(name)
     print(json.dumps({"ready": lake.spark.version}), flush=True)
     names: dict[str, str] = {}
     for line in sys.stdin:

@@ -38,6 +38,8 @@ SHORT_LIFE = (
     "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
     "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 )  # fmt: skip
+# Behind those of a short life, for a JVM that is measured: what anyone would measure it with.
+LONG_LIFE = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseParallelGC")
 # Settings of Spark: hundreds of small queries are compiled for longer than they run.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
