@@ -113,7 +113,7 @@ servers: $(STAMPS)/test ## build the object stores and the Rust reader of the te
 # make test-all runs the long ones with the others: no process waits for the end of the other kind.
 MARKS ?= not serial and not long
 
-test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about seven minutes on two cores; S3 is moto until `make servers` has built MinIO
+test: build $(STAMPS)/test $(STAMPS)/java ## run the tests, in about nine minutes on two cores; S3 is moto until `make servers` has built MinIO
 	! grep -rqE --include='*.py' 'pytest\.mark\.serial' tests || $(BIN)/python -m pytest -m serial $(PYTEST_ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest -m '$(MARKS)' $(PARALLEL) $(PYTEST_ARGS) || [ $$? = 5 ]
 

@@ -350,7 +350,7 @@ def s3_server() -> Iterator[Bucket]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.delenv("AWS_PROFILE", raising=False)
         s3fs.S3FileSystem.clear_instance_cache()
-        client = boto3.client("s3")
+        client = boto3.session.Session().client("s3")
         client.create_bucket(Bucket="tests")
         # The instance that every s3:// URL without options gets.
         file_system, _ = fsspec.core.url_to_fs("s3://tests/any")

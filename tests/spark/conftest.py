@@ -86,7 +86,7 @@ def s3(storage_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in storage_environment.items():
         monkeypatch.setenv(name, value)
     bucket = f"lake-{os.getpid()}-{next(_bucket_numbers)}"
-    client = boto3.client("s3")
+    client = boto3.session.Session().client("s3")  # the default session keeps what an earlier test gave it
     client.create_bucket(Bucket=bucket)
     yield Storage(f"s3://{bucket}", bucket, storage_environment["AWS_ENDPOINT_URL"], client)
     client.close()
