@@ -26,7 +26,8 @@ from ags1.parquet import (
     verify_file,
     verify_tree,
 )
-from ags1.storage import Location, open_output
+from ags1.parquet.structure.source_file import SourceFile
+from ags1.storage import Entry, Location, open_output, status
 from tests.parquet import corpus
 from tests.parquet.view_files import NAME, plain_table
 from tests.servers.proxy import ShapingProxy
@@ -135,3 +136,20 @@ def test_a_small_file_of_a_tree_is_fetched_once_each_time_that_it_is_read(
     assert gets() <= 3
     assert verify_tree(f"{where}/sealed", reading, storage_options=seen).ok
     assert gets() == 1
+
+
+@pytest.mark.parametrize("real", [90_000, 3 << 20])
+def test_a_length_that_a_listing_invents_is_not_believed(s3_server: S3Server, s3_bucket: str, real: int) -> None:
+    """The threat: a listing answers with another length, or the object was replaced after it."""
+    plain = corpus.written(corpus.flat(real // 20), compression="none")
+    options, name = s3_server.storage_options(), f"s3://{s3_bucket}/lengths-{real}.parquet"
+    encrypt_file(plain, name, EncryptionConfig(KEY), storage_options=options)
+    true = status(Location(name, options))
+    size = true.size
+    assert abs(size - real) < real
+    for said in (0, 1, 7, 8, 12, 1000, size // 2, size - 1, size + 1, size + 1000, 1 << 20, (1 << 20) + 1, 1 << 40):
+        entry = Entry(true.name, true.location, said, true.modified, true.etag)
+        report = verify_file(entry, DecryptionConfig(KEY))
+        assert (report.outcome, report.ok) == ("authentic", True), said
+        with SourceFile(entry, DecryptionConfig(KEY)) as file:
+            assert file.source.size == size
