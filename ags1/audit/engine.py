@@ -107,8 +107,9 @@ class _Audit:
                 progress(done, total)
         report.add_up()
         if not report.files and not report.findings:
+            # A schedule with a wrong path must not stay green.
             text = f"{self._location}: there are no files here, so nothing was inspected"
-            report.add(Finding("warning", "nothing-found", self._location.shown, text))
+            report.add(Finding(ERROR, "nothing-found", self._location.shown, text, NOT_CHECKED))
         report.sort()
         return report
 

@@ -33,12 +33,15 @@ def test_the_report_is_printed(run: Run, here: Path) -> None:
     assert result.out.endswith("ok: all files outside of --allow look encrypted\n")
 
 
-def test_an_audit_of_nothing_says_so(run: Run, here: Path) -> None:
+def test_an_audit_of_nothing_is_no_success(run: Run, here: Path) -> None:
+    """The threat: a schedule with a wrong path."""
     (here / "empty").mkdir()
-    text = "warning: nothing-found: empty: there are no files here, so nothing was inspected\n"
-    assert text in run("audit", "empty").out
+    text = "error: nothing-found: empty: there are no files here, so nothing was inspected\n"
+    loud = run("audit", "empty")
+    assert (loud.code, "ok:" in loud.out) == (4, False)
+    assert text in loud.out
     quiet = run("audit", "empty", "--quiet")
-    assert (quiet.code, quiet.out, quiet.err) == (0, "", f"ags1: {text}")
+    assert (quiet.code, quiet.out, quiet.err) == (4, "", f"ags1: {text}")
 
 
 def test_plaintext_that_is_not_allowed_is_exit_code_5(run: Run, here: Path) -> None:
