@@ -278,7 +278,9 @@ def expired(location: Location, number: int) -> FileNotFoundError:
     newest = max(numbers(location), default=0)
     if not newest:
         return no_dataset(location)
-    why = "it may have been expired" if number <= newest else f"the newest one is {newest}"
+    why = f"the newest one is {newest}"
+    if number <= newest:
+        why = "it may have been expired" if number > 0 else "the first one is 1"
     return FileNotFoundError(errno.ENOENT, f"the dataset has no version {number}: {why}", location.shown)
 
 

@@ -433,6 +433,7 @@ def test_each_kind_of_failure_has_its_exit_code(
         (["add", "vault", "tree", "--prefix", "../x"], 2, "give a relative one"),
         (["ls", "vault", "nothing"], 4, "nothing: the dataset has no such file or directory"),
         (["ls", "vault", "--version", "9"], 4, "the dataset has no version 9: the newest one is 1"),
+        (["ls", "vault", "--version", "0"], 4, "the dataset has no version 0: the first one is 1"),
         (
             ["verify", "vault", "--expected-version", "7"],
             1,
