@@ -1,4 +1,11 @@
-"""A column chunk that is copied to another file: how its metadata changes with its place and its protection."""
+"""A column chunk that is copied to another file: how its metadata changes with its place and its protection.
+
+    ColumnChunk    file_offset   meta_data: all offsets and sizes       crypto_metadata   encrypted_column_metadata
+    copied            moved      moved; sizes by what tags add or       of the new key    sealed at the end, with those
+                                 take away                                                of all chunks, in one call
+
+Fields that nobody named stay as they are, byte for byte. Source: parquet.thrift; Parquet encryption specification, 5.2.
+"""
 
 cimport cython
 

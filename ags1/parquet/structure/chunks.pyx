@@ -1,5 +1,9 @@
 """Column chunks of a Parquet file: where each is, what protects it, its metadata if its key is known.
 
+    plaintext          ColumnChunk [3: meta_data]
+    footer key         ColumnChunk [3: meta_data             8: {1: with footer key}]
+    column key         ColumnChunk [3: a copy, or missing    8: {2: path, key metadata}    9: module(meta_data)]
+
 A small file has more column chunks than anything else, so what is asked of each is native: a field of its metadata is
 one walk over a few items, without a call of Python. What a chunk reads goes through the file, see source_file.
 """

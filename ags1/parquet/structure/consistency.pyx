@@ -1,5 +1,9 @@
 """Checks that the parts of a Parquet file agree: sizes, offsets, counts, ordinals. Pure; reads nothing.
 
+    footer         row group   [num_rows, total sizes]   column chunk [offsets, sizes, num_values]   visible copy
+    index          offset index [place, size, first row of each page]      column index [one bound of each page]
+    the file       dictionary page, pages                                  what the walk found
+
 Each function adds the contradictions to `problems`, as (kind of module, text). Only readers that use the wrong part
 fail; other readers do not notice it.
 """

@@ -1,4 +1,15 @@
-"""Checks the modules of one open file, and reports those that fail to a tally. The module verification says which."""
+"""Checks the modules of one open file, and reports those that fail to a tally. The module verification says which.
+
+    for each row group, for each column chunk
+        [module ColumnMetaData]                        opened, and compared with the visible copy
+        [header][body]  [header][body] ...             found by parquet.native.pages; many chunks are one batch, which
+                                                       threads authenticate; a failing page is named, the others go on
+        [BloomFilter header][bitset]                   opened
+        [ColumnIndex]  [OffsetIndex]                   opened, and compared with the pages that were found
+
+A page that cannot be found ends its chunk; a chunk that cannot be opened ends alone. Source: Parquet encryption
+specification, 4.4 and 5.
+"""
 
 cimport cython
 from libc.stdint cimport int64_t
