@@ -15,7 +15,7 @@ system, are reported with the first block that they hit. Source: AES GCM Stream 
 from cpython.mem cimport PyMem_Free
 from libc.errno cimport EINTR, errno
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
@@ -55,9 +55,15 @@ cdef extern from *:
     #include <stdio.h>
     #ifdef __linux__
     #include <linux/magic.h>
+    #include <string.h>
+    #include <sys/stat.h>
     #include <sys/syscall.h>
     #include <sys/vfs.h>
     #include <unistd.h>
+    #else
+    #include <string.h>
+    #include <sys/mount.h>
+    #include <sys/stat.h>
     #endif
     /* Not posix_fallocate: where the file system cannot reserve, that writes zeros to every block instead. Nor on
        tmpfs, which reserves by zeroing the memory that is about to be written anyway. */
@@ -78,6 +84,18 @@ cdef extern from *:
         return 0;
     #endif
     }
+    /* The number of the device, and the identifier that the file system was mounted with. */
+    static int ags1_mounted_at(int descriptor, uint64_t identity[2])
+    {
+        struct stat entry;
+        struct statfs system;
+        identity[0] = identity[1] = 0;
+        if (fstat(descriptor, &entry) != 0 || fstatfs(descriptor, &system) != 0)
+            return errno;
+        identity[0] = (uint64_t)entry.st_dev;
+        memcpy(&identity[1], &system.f_fsid, sizeof(identity[1]));
+        return 0;
+    }
     static long long ags1_so_far(const int64_t *sum) { return __atomic_load_n(sum, __ATOMIC_RELAXED); }
     /* Some C libraries lack renameat2; 1 is RENAME_NOREPLACE. */
     static int ags1_rename_new(int directory, const char *source, const char *target)
@@ -95,6 +113,7 @@ cdef extern from *:
     }
     """
     int ags1_reserve(int descriptor, long long length) nogil
+    int ags1_mounted_at(int descriptor, uint64_t *identity) nogil
     int64_t ags1_so_far(const int64_t *sum) nogil
     int ags1_rename_new(int directory, const char *source, const char *target) nogil
 
@@ -506,3 +525,22 @@ def open_from_file(
     job.source, job.source_offset, job.target, job.out = source, source_offset, -1, target.data
     job.length = target.nbytes
     _transfer(&job, key, aad_prefix, block_length, first_block, False, threads, source_name, None)
+
+
+def mounted_at(int descriptor):
+    """What tells the mounted file system of a descriptor from others, as two numbers.
+
+    The number of its device alone is given to another file system later.
+
+    Raises
+    ------
+    OSError
+        The descriptor is not open, or the file system does not answer.
+    """
+    cdef uint64_t identity[2]
+    cdef int status
+    with nogil:
+        status = ags1_mounted_at(descriptor, identity)
+    if status:
+        raise OSError(status, os.strerror(status))
+    return identity[0], identity[1]

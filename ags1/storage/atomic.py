@@ -180,7 +180,7 @@ _nameable: dict[tuple[int, int], bool] = {}
 
 def _links_unnamed(base: str, directory: int) -> bool:
     """Try it once for each file system, so that it is known before hours of work and not after them."""
-    mounted = mounted_at(directory)
+    mounted = native_descriptors.mounted_at(directory)
     if mounted not in _nameable:
         temporary = temporary_name(base)
         unnamed = os.open(".", _UNNAMED, 0o600, dir_fd=directory)
@@ -193,11 +193,6 @@ def _links_unnamed(base: str, directory: int) -> bool:
         finally:
             os.close(unnamed)
     return _nameable[mounted]
-
-
-def mounted_at(place: int | str) -> tuple[int, int]:
-    """What tells a mounted file system from others: the number of its device alone is given to another one later."""
-    return os.stat(place).st_dev, os.statvfs(place).f_fsid
 
 
 def temporary_name(target: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 
+from ags1.core.descriptors import mounted_at
 from ags1.errors import FormatError
 from ags1.storage._errors import naming
 from ags1.storage._fsspec import file_system_of
 from ags1.storage._requests import in_order
-from ags1.storage.atomic import AtomicFile, mounted_at, temporary_name
-from ags1.storage.directories import Directories
+from ags1.storage.atomic import AtomicFile, temporary_name
+from ags1.storage.directories import DIRECTORY, Directories
 from ags1.storage.listing import remove
 from ags1.storage.location import Location
 from ags1.storage.sources import read_whole
@@ -33,7 +34,11 @@ def can_create(location: Location) -> bool:
     above = os.path.dirname(os.path.abspath(location.path))
     while not os.path.isdir(above):
         above = os.path.dirname(above)
-    mounted = mounted_at(above)
+    directory = os.open(above, DIRECTORY)
+    try:
+        mounted = mounted_at(directory)
+    finally:
+        os.close(directory)
     if mounted not in _local:
         probe = temporary_name(os.path.join(above, "probe"))
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Generic, TypeVar
@@ -26,15 +26,16 @@ def in_parallel(
 ) -> Generator[Result, None, None]:
     """Yield results in order, soon after they are there; the number of running and waiting calls is bounded.
 
-    Items are taken on the calling thread. After an error, or when the generator is closed, no call is begun, and the
-    running ones are waited for: Ctrl-C too ends with the running calls.
+    Items are taken on the calling thread, and a single item that is known to be one is worked on there. After an error,
+    or when the generator is closed, no call is begun, and the running ones are waited for: Ctrl-C too ends with the
+    running calls.
 
     Parameters
     ----------
     work : callable
         Called with each item, by several threads at once. Its first exception, in the order of items, is raised.
     items : iterable
-        Any number.
+        Any number. It is known beforehand of a collection alone: the next item of another iterable may take long.
     threads : int
         Number of calls at once.
     ahead : int, default 2
@@ -45,6 +46,9 @@ def in_parallel(
         Called after an error or when the generator is closed, before the running calls are waited for: it makes them
         end early.
     """
+    if isinstance(items, Sized) and len(items) <= 1:
+        yield from map(work, items)
+        return
     waiting: deque[Future[Result]] = deque()
     ended = False
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
