@@ -12,8 +12,8 @@ No object is made for an item until it is used::
 
     measure every item: the offsets
     for each window of consecutive items (ags1.core.window):
-        find them, or hold their memory; draw their nonces; start a crew
-        wait for the window two before it
+        find them, or hold their memory; draw their nonces, while a crew works on the window before it
+        work on the window before it, until no share of that is left; start a crew on this one
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -505,27 +505,33 @@ cdef class _Making:
     cdef int run(self, object threads) except -1:
         """Do all of the work."""
         cdef int crew = choose_threads(threads, self.source_nbytes)
-        cdef Window newest = None, older = None, window
+        cdef Window older = None, newer = Window.__new__(Window)
         cdef int64_t first = 0
         try:
             while first < self.count:
-                window = older if older is not None else Window.__new__(Window)
-                window.wait()
-                older = newest
-                newest = window
-                self.fill(window, first)
-                if window.alone:
-                    self.seal_alone(&window.work, crew)
+                # While others work on the older one.
+                self.fill(newer, first)
+                if older is not None and crew > 1:
+                    older.help()
+                if newer.alone:
+                    self.seal_alone(&newer.work, crew)
                 else:
-                    window.start(crew)
-                first = window.work.last
-            if older is not None:
+                    newer.start(crew)
+                if crew == 1:
+                    # Before its nonces leave the cache.
+                    newer.help()
+                if older is None:
+                    older = Window.__new__(Window)
                 older.wait()
-            if newest is not None:
-                newest.wait()
+                older, newer = newer, older
+                first = older.work.last
+            if older is not None:
+                if crew > 1:
+                    older.help()
+                older.wait()
         except BaseException:
             # No thread writes into the arena any more, and nothing unverified stays there: it may be the caller's.
-            for window in (older, newest):
+            for window in (older, newer):
                 if window is not None:
                     window.let_go()
             if not self.encrypt:

@@ -36,7 +36,8 @@ from ags1.core.layout cimport (
     ags1_encrypted_length, ags1_plaintext_length, ags1_read_header, ags1_write_header,
 )
 from ags1.core.workers cimport (
-    AGS1_MAX_CREW, ags1_add, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew, ags1_take,
+    AGS1_MAX_CREW, ags1_add, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_run_crew,
+    ags1_take_share,
 )
 
 import operator
@@ -81,6 +82,8 @@ cdef int64_t HUGE_PAGE = 2 << 20
 # bytes of that are the headers of malloc and of the object, and its last NUL.
 cdef int64_t MAPPED_RESULT = 32 << 20
 cdef int64_t MAPPING_OVERHEAD = 64
+# A worker takes no less than this weight at once, or a block.
+cdef int64_t SMALLEST_SHARE = 64 << 10
 # AADs up to this many bytes are built on a worker's stack.
 cdef enum:
     STACK_AAD = 512
@@ -90,8 +93,8 @@ cdef struct Job:
     Run *runs
     int64_t count
     int64_t weight               # of all runs
-    int64_t share                # of weight that a worker takes at once
-    int64_t next_share
+    int members
+    int64_t next_share           # where it begins
     int64_t units                # blocks of all runs
     int64_t done                 # blocks that were sealed or opened, over all workers
     size_t longest_aad_prefix
@@ -127,10 +130,9 @@ cdef void *_work(void *argument) noexcept nogil:
             return NULL
 
     while status == GCM_OK and not ags1_has_failed(&job.failure):
-        start = ags1_take(&job.next_share) * job.share
-        if start >= job.weight:
+        start = ags1_take_share(&job.next_share, job.weight, SMALLEST_SHARE, job.members, &end)
+        if start == job.weight:
             break
-        end = start + job.share
         low = 0
         high = job.count
         while high - low > 1:
@@ -214,12 +216,6 @@ cdef void _prepare(Job *job, Run *runs, int64_t count, int64_t *units) noexcept 
     ags1_failure_init(&job.failure)
 
 
-cdef int _share_out(Job *job, int threads) noexcept:
-    """Choose how much a worker takes at once; return how many workers can have a share."""
-    job.share = max(64 << 10, min(1 << 20, job.weight // (16 * threads)))
-    return <int>min(threads, job.units, (job.weight + job.share - 1) // job.share)
-
-
 cdef int _judge(Job *job, bint encrypt, object names) except -1:
     """Raise what the earliest failure of a finished job means; wipe what was decrypted."""
     cdef int64_t index
@@ -239,9 +235,9 @@ cdef int _judge(Job *job, bint encrypt, object names) except -1:
 
 
 cdef int _run(Job *job, int threads) except -1:
-    threads = _share_out(job, threads)
+    job.members = <int>min(threads, job.units, max(1, job.weight // SMALLEST_SHARE))
     with nogil:
-        ags1_run_crew(_work, job, threads)
+        ags1_run_crew(_work, job, job.members)
     return 0
 
 

@@ -22,13 +22,14 @@ from ags1.core.items cimport (
 )
 from ags1.core.layout cimport AGS1_BLOCK_OVERHEAD, AGS1_NONCE_LENGTH, ags1_store_le32, ags1_write_header
 from ags1.core.workers cimport (
-    ags1_add, ags1_fail, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_start_crew, ags1_take,
+    ags1_add, ags1_fail, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_start_crew, ags1_take_share,
 )
 
 from ags1.errors import AuthenticationError
 
 # What an item costs beside its bytes, in bytes of AES-GCM: shares are of this weight.
 cdef int64_t ITEM_WEIGHT = 1024
+cdef int64_t SMALLEST_SHARE = 64 << 10
 
 
 cdef inline int64_t _weight_of(const Work *work, int64_t index) noexcept nogil:
@@ -157,10 +158,9 @@ cdef void *_work(void *argument) noexcept nogil:
             status = GCM_BACKEND
             ags1_fail(&work.failure, status, work.first, 0, 0, gcm_last_error(status))
     while status == GCM_OK and not ags1_has_failed(&work.failure):
-        start = ags1_take(&work.next_share) * work.share
-        if start >= work.weight:
+        start = ags1_take_share(&work.next_share, work.weight, SMALLEST_SHARE, work.members, &end)
+        if start == work.weight:
             break
-        end = start + work.share
         index = _item_at(work, start)
         if packed:
             # An item that began before this share is another's.
@@ -272,21 +272,22 @@ cdef class Window:
         PyMem_Free(self.nonces)
 
     cdef int start(self, int threads) except -1:
-        """Start `threads` members on the window; with one thread, do all of it here and now."""
+        """Start the work with all but one of so many threads; the caller is the last one, in :meth:`help`."""
         cdef Work *work = &self.work
         work.weight = _weight_of(work, work.last)
-        work.share = max(64 << 10, min(1 << 20, work.weight // (16 * threads)))
-        threads = <int>min(threads, (work.weight + work.share - 1) // work.share)
+        work.members = threads = <int>min(threads, max(1, work.weight // SMALLEST_SHARE))
         work.next_share = work.found = work.blocks = work.done = 0
         ags1_failure_init(&work.failure)
         self.flying = True
         self.crew.count = 0
-        if threads > 1:
-            ags1_start_crew(&self.crew, _work, work, threads)
-        if self.crew.count == 0:
-            with nogil:
-                _work(work)
+        ags1_start_crew(&self.crew, _work, work, threads - 1)
         return 0
+
+    cdef void help(self) noexcept:
+        """Work on the window here too, until no share of it is left."""
+        if self.flying:
+            with nogil:
+                _work(&self.work)
 
     cdef int wait(self) except -1:
         """Wait for the crew, and raise what the earliest failure means."""

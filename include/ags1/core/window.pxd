@@ -40,8 +40,8 @@ cdef struct Work:
     const uint8_t *nonces        # sealing; NULL when opening
     uint8_t *failed              # opening: a byte of each item of the batch, 1 if a tag failed; NULL: the first ends it
     int64_t weight
-    int64_t share
-    int64_t next_share
+    int members
+    int64_t next_share           # where it begins
     int64_t found                # items that were looked at, over all members
     int64_t blocks               # that they have
     int64_t done                 # that were sealed or opened
@@ -92,5 +92,6 @@ cdef class Window:
     cdef uint8_t *nonces
     cdef int64_t room            # of nonces
     cdef int start(self, int threads) except -1
+    cdef void help(self) noexcept
     cdef int wait(self) except -1
     cdef void let_go(self) noexcept

@@ -290,6 +290,22 @@ static inline int64_t ags1_take(int64_t *counter)
     return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
+/* A share of work that is `total` long, from `*next` on: large at first, as one that begins costs, and small at the end,
+ * where a member that has no more waits for the last one. Returns where it begins, `total` if nothing is left. */
+static inline int64_t ags1_take_share(int64_t *next, int64_t total, int64_t smallest, int members, int64_t *end)
+{
+    int64_t start = __atomic_load_n(next, __ATOMIC_RELAXED), share;
+    do {
+        share = (total - start) / (4 * members);
+        if (share < smallest)
+            share = smallest;
+        if (share > total - start)
+            share = total - start;
+    } while (share > 0 && !__atomic_compare_exchange_n(next, &start, start + share, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    *end = start + share;
+    return start;
+}
+
 /* What a member adds to a sum of the crew's. */
 static inline void ags1_add(int64_t *sum, int64_t value)
 {

@@ -38,6 +38,7 @@ cdef extern from "ags1/core/workers.h" nogil:
     void ags1_dismiss(ags1_helper *helper)
 
     int64_t ags1_take(int64_t *counter)
+    int64_t ags1_take_share(int64_t *next, int64_t total, int64_t smallest, int members, int64_t *end)
     void ags1_add(int64_t *sum, int64_t value)
     void ags1_failure_init(ags1_failure *failure)
     bint ags1_has_failed(const ags1_failure *failure)
