@@ -15,11 +15,10 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
-from posix.types cimport pid_t
-from posix.unistd cimport getpid
 
 from ags1.core.buffer cimport BufferView, writable
 from ags1.core.descriptors cimport Transfer, span_of, transfer_work
+from ags1.core.forks cimport ags1_count_forks, ags1_process
 from ags1.core.gcm cimport Key, gcm_context_free, gcm_context_new
 from ags1.core.gcm_library cimport GcmContext
 from ags1.core.layout cimport ags1_block_offset
@@ -31,6 +30,9 @@ from ags1.core.workers cimport (
 cimport cython
 
 import io
+
+if ags1_count_forks():
+    raise MemoryError("no memory to be told of forks")
 
 cdef int64_t UNIT_BYTES = 1 << 20
 # A larger copy lets other threads of Python run meanwhile.
@@ -105,7 +107,7 @@ cdef class Ahead:
     cdef bint is_open            # `first` is opened, and the file was not changed
     cdef bint is_used
     cdef Wanted wanted
-    cdef pid_t process
+    cdef int64_t process
 
     def __cinit__(self, Key key not None, bytes aad_prefix not None, int64_t block_length, int64_t size, int threads):
         if block_length < 1 or size < 0:
@@ -120,7 +122,7 @@ cdef class Ahead:
 
     def __dealloc__(self):
         cdef int number
-        if self.process != getpid():
+        if self.process != ags1_process():
             self._free()
             return
         with nogil:
@@ -212,7 +214,7 @@ cdef class Ahead:
         self.check = None
 
     cdef int _enter(self) except -1:
-        if self.process != getpid():
+        if self.process != ags1_process():
             # The helpers, and who waits for them, are the parent's.
             self._free()
             self._forget()
@@ -222,7 +224,7 @@ cdef class Ahead:
 
     cdef void _forget(self) noexcept:
         cdef int number
-        self.process = getpid()
+        self.process = ags1_process()
         self.is_used = False
         for number in range(self.helper_count):
             ags1_helper_init(&self.helpers[number])

@@ -20,11 +20,10 @@ from libc.errno cimport errno
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
-from posix.types cimport pid_t
-from posix.unistd cimport getpid
 
 from ags1.core.blocks cimport seal_block
 from ags1.core.buffer cimport BufferView, readable
+from ags1.core.forks cimport ags1_count_forks, ags1_process
 from ags1.core.gcm cimport (
     GCM_BACKEND, GCM_OK, Key, as_key, count_messages, draw_nonces, gcm_context_free, gcm_context_new, gcm_last_error,
     raise_status,
@@ -42,6 +41,9 @@ cimport cython
 import os
 
 from ags1.errors import LimitError
+
+if ags1_count_forks():
+    raise MemoryError("no memory to be told of forks")
 
 cdef extern from "Python.h":
     enum:
@@ -116,14 +118,14 @@ cdef class Helper:
     """
 
     cdef ags1_helper helper
-    cdef pid_t process
+    cdef int64_t process
 
     def __cinit__(self):
         ags1_helper_init(&self.helper)
-        self.process = getpid()
+        self.process = ags1_process()
 
     def __dealloc__(self):
-        if self.process == getpid():
+        if self.process == ags1_process():
             with nogil:
                 ags1_dismiss(&self.helper)
 
@@ -163,7 +165,7 @@ cdef class Gathered:
     cdef Helper helper
     cdef bint under_way
     cdef bint is_waited_for
-    cdef pid_t process
+    cdef int64_t process
     cdef object name
     cdef Key key
 
@@ -173,7 +175,7 @@ cdef class Gathered:
         self.memory = bytearray()
 
     def __dealloc__(self):
-        if self.under_way and self.process == getpid() and self.helper is not None:
+        if self.under_way and self.process == ags1_process() and self.helper is not None:
             with nogil:
                 ags1_await(&self.helper.helper, &self.task)
         gcm_context_free(self.job.context)
@@ -249,11 +251,11 @@ cdef class Gathered:
         cdef BufferView prefix = readable(aad_prefix, "aad_prefix")
         if self.under_way:
             raise ValueError("this memory is being sealed")
-        if helper is not None and helper.process != getpid():
+        if helper is not None and helper.process != ags1_process():
             raise OSError("this helper belongs to the process that this one was forked from")
         self._use(as_key(key), prefix)
         self.name = name
-        self.process = getpid()
+        self.process = ags1_process()
         job.cells = self._cells(self.filled)
         job.length = self.filled
         job.block_length = self.block_length
@@ -305,7 +307,7 @@ cdef class Gathered:
         """Wait until no thread works on this memory any more; return False if none did."""
         if not self.under_way:
             return False
-        if self.process != getpid():
+        if self.process != ags1_process():
             raise OSError("this was begun by the process that this one was forked from")
         if self.is_waited_for:
             raise ValueError("another thread waits for this already: a stream must not be shared between threads")

@@ -32,16 +32,15 @@ from ags1.parquet.native.page_conversion cimport (
 )
 from ags1.parquet.native.page_header cimport DICTIONARY, PLAIN, RAW_BYTES, Page
 from ags1.parquet.native.pages cimport Chunk, PageList, PageSource, raise_page
+from ags1.core.forks cimport ags1_count_forks, ags1_process
 from ags1.core.positioned cimport ags1_read_at, ags1_write_at
 from ags1.core.workers cimport (
     ags1_crew, ags1_fail, ags1_failure, ags1_failure_init, ags1_has_failed, ags1_join_crew, ags1_run_crew,
     ags1_start_crew, ags1_take,
 )
 
-import os
-
-# The number of forks since the module was loaded; a forked child does not have the threads of its parent.
-cdef int64_t forks = 0
+if ags1_count_forks():
+    raise MemoryError("no memory to be told of forks")
 
 # Bytes that a worker reads and writes at once, unless one page is larger.
 cdef int64_t SEGMENT_BYTES = 1 << 20
@@ -182,7 +181,7 @@ cdef class Conversion:
     cdef bint busy               # from _prepare to _release
     cdef bint waiting            # a caller waits for the threads
     cdef bint lined
-    cdef int64_t born            # `forks` at the start
+    cdef int64_t process         # that has started the crew
     cdef tuple keys              # that the job points to
     cdef object threads
     cdef BufferView source_aad
@@ -208,7 +207,7 @@ cdef class Conversion:
         self._stop()
 
     cdef void _stop(self) noexcept:
-        if self.flying and self.born != forks:
+        if self.flying and self.process != ags1_process():
             # In a forked child there are no threads to wait for, and no thread releases the locks.
             self.crew.count = 0
             self.lined = False
@@ -357,7 +356,7 @@ cdef class Conversion:
         ags1_turnstile_init(&self.job.turnstile, offset)
         self.lined = True
         self.flying = True
-        self.born = forks
+        self.process = ags1_process()
         ags1_start_crew(&self.crew, _work, &self.job, crew)
         if self.crew.count == 0:
             self.waiting = True
@@ -372,7 +371,7 @@ cdef class Conversion:
         """
         if not self.flying or self.waiting:
             raise RuntimeError("nothing was started, or another thread waits for it")
-        if self.born != forks:
+        if self.process != ags1_process():
             self._stop()
             raise RuntimeError("the threads of this conversion are in the parent process")
         self.waiting = True
@@ -456,12 +455,3 @@ cdef class Conversion:
         finally:
             self._release()
         return failures
-
-
-def _forked():
-    global forks
-    forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

@@ -37,7 +37,7 @@ typedef struct {
     ags1_work work;
     void *job;
     pthread_attr_t attributes;
-    int is_elsewhere; /* they begin without the caller's processor, and then may use all that the caller may */
+    int elsewhere; /* so many begin without the caller's processor, and then may use all that the caller may */
 #ifdef AGS1_CAN_CHOOSE_PROCESSORS
     cpu_set_t allowed;
 #endif
@@ -47,15 +47,15 @@ static inline void ags1_start_init(ags1_start *start, ags1_work work, void *job)
 {
     start->work = work;
     start->job = job;
-    start->is_elsewhere = 0;
+    start->elsewhere = 0;
     pthread_attr_init(&start->attributes);
 #ifdef AGS1_CAN_CHOOSE_PROCESSORS
     int here = sched_getcpu();
     if (here >= 0 && here < CPU_SETSIZE && sched_getaffinity(0, sizeof start->allowed, &start->allowed) == 0) {
         cpu_set_t others = start->allowed;
         CPU_CLR(here, &others);
-        start->is_elsewhere = CPU_COUNT(&others) > 0 &&
-                              pthread_attr_setaffinity_np(&start->attributes, sizeof others, &others) == 0;
+        if (CPU_COUNT(&others) > 0 && pthread_attr_setaffinity_np(&start->attributes, sizeof others, &others) == 0)
+            start->elsewhere = CPU_COUNT(&others);
     }
 #endif
 }
@@ -64,21 +64,22 @@ static inline void *ags1_started(void *argument)
 {
     ags1_start *start = (ags1_start *)argument;
 #ifdef AGS1_CAN_CHOOSE_PROCESSORS
-    if (start->is_elsewhere)
+    if (start->elsewhere)
         sched_setaffinity(0, sizeof start->allowed, &start->allowed);
 #endif
     return start->work(start->job);
 }
 
-/* Start one thread, which blocks all signals: 0 if the system has none. `start` stays where it is while the thread runs. */
-static inline int ags1_start_thread(ags1_start *start, pthread_t *thread)
+/* Start one thread, which blocks all signals: 0 if the system has none. `start` stays where it is while the thread runs.
+ * After `earlier` others that begin elsewhere, one may begin on the caller's processor: there is room for no more. */
+static inline int ags1_start_thread(ags1_start *start, pthread_t *thread, int earlier)
 {
     sigset_t all, before;
     int status;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    status = pthread_create(thread, &start->attributes, ags1_started, start);
-    if (status != 0 && start->is_elsewhere)
+    status = pthread_create(thread, earlier < start->elsewhere ? &start->attributes : NULL, ags1_started, start);
+    if (status != 0 && earlier < start->elsewhere)
         /* The processors of this process may have been changed in between. */
         status = pthread_create(thread, NULL, ags1_started, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -99,7 +100,7 @@ static inline void ags1_start_crew(ags1_crew *crew, ags1_work work, void *job, i
     if (members > AGS1_MAX_CREW)
         members = AGS1_MAX_CREW;
     ags1_start_init(&crew->start, work, job);
-    while (crew->count < members && ags1_start_thread(&crew->start, &crew->members[crew->count]))
+    while (crew->count < members && ags1_start_thread(&crew->start, &crew->members[crew->count], crew->count))
         crew->count++;
     pthread_attr_destroy(&crew->start.attributes);
 }
@@ -223,7 +224,7 @@ static inline int ags1_give(ags1_helper *helper, ags1_task *task)
     ags1_dismiss(helper);
     helper->first = helper->last = task;
     ags1_start_init(&helper->start, ags1_helper_thread, helper);
-    helper->exists = ags1_start_thread(&helper->start, &helper->thread);
+    helper->exists = ags1_start_thread(&helper->start, &helper->thread, 0);
     pthread_attr_destroy(&helper->start.attributes);
     if (!helper->exists) {
         helper->first = helper->last = NULL;
