@@ -53,6 +53,10 @@ class Pins:
         KeyAccessError
             It is under another master key.
         """
+        if self.uuid is not None and found.uuid != self.uuid:
+            raise AuthenticationError(
+                f"{where} is the dataset {found.uuid}, but {self.uuid} is expected: it was replaced"
+            )
         if found.version < self.version:
             raise AuthenticationError(
                 f"{where} has version {found.version}, but {self.version} was seen already: an older copy was put back"
@@ -61,10 +65,6 @@ class Pins:
             raise KeyAccessError(
                 f"{where} is under the master key {found.key_id!r}, but {self.key_id!r} is expected: if you know that "
                 f"it was rewrapped, say the new one with {spelled('key_id', 'NEW')}"
-            )
-        if self.uuid is not None and found.uuid != self.uuid:
-            raise AuthenticationError(
-                f"{where} is the dataset {found.uuid}, but {self.uuid} is expected: it was replaced"
             )
         if self.digest is not None and found.version == self.version and found.digest != self.digest:
             raise AuthenticationError(
@@ -136,6 +136,7 @@ class ExpectedVersion:
 
     def check(self, found: Version, where: Location) -> None:
         """Refuse another version; raises as :meth:`Pins.check`."""
+        Pins(self.uuid).check(found, where)
         if self.version is not None and found.version != self.version:
             why = "it was changed since"
             if found.version < self.version:

@@ -194,3 +194,13 @@ def test_a_pinned_dataset_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
     with pytest.raises(AuthenticationError, match="there is no dataset"):
         dataset.encrypt(raw, vault, kms(), "lake", pins=pins)
     assert not vault.exists()
+
+
+def test_a_pin_of_another_dataset_is_not_called_an_older_copy(tmp_path: Path) -> None:
+    raw = write_tree(tmp_path / "raw", {"a": b"a"})
+    with dataset.encrypt(raw, tmp_path / "pinned", kms(), "lake") as pinned:
+        pinned.add(write_tree(tmp_path / "more", {"b": b"b"}))
+        pin = pinned.uuid, pinned.version
+    dataset.encrypt(raw, tmp_path / "other", kms(), "lake").close()
+    with pytest.raises(AuthenticationError, match=r"is the dataset .* is expected: it was replaced"):
+        dataset.open(tmp_path / "other", kms(), expected_uuid=pin[0], expected_version=pin[1])

@@ -161,3 +161,21 @@ def test_names_that_differ_only_in_case_are_refused_as_spark_refuses_them(tmp_pa
     options = {"path": str(tmp_path / "vault"), "kms": kms_url, "key_id": "lake", "decode": "parquet"}
     with pytest.raises(ValueError, match="several columns have the name 'A', 'a'"):
         writer_for(options, schema, False)
+
+
+@pytest.mark.parametrize("decode", ["text", "binary"])
+def test_columns_that_lines_and_bytes_never_have_are_refused_and_not_null(
+    tmp_path: Path, kms_url: str, decode: str
+) -> None:
+    (tmp_path / "raw" / "day=1").mkdir(parents=True)
+    (tmp_path / "raw" / "day=1" / "events.csv").write_text("1,Ann\n")
+    dataset.encrypt(tmp_path / "raw", tmp_path / "vault", kms_url, "lake").close()
+    given = {"path": str(tmp_path / "vault"), "kms": kms_url, "decode": decode, "path_column": "file"}
+    own = "value string" if decode == "text" else "content binary"
+
+    def tasks(schema: str) -> int:
+        return len(SourceReader(SourceOptions.parse(given), StructType.fromDDL(schema)).partitions())
+
+    with pytest.raises(ValueError, match=r"the schema has id, email, but .* from_csv or from_json"):
+        tasks("id long, email string, DAY int, file string")
+    assert tasks(f"{own}, DAY int, file string") == 1

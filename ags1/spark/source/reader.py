@@ -136,6 +136,27 @@ class Rows:
         self._directory = ""
         self._scalars: dict[str, Any] = {}
 
+    def checked(self, files: Iterable[ListedFiles]) -> Iterator[ListedFiles]:
+        """Yield the files; then refuse a column that is of no file, if all files have the same columns.
+
+        A file of Parquet, Avro or Arrow may lack a column that others have: it is null there.
+        """
+        fixed, directory = decoder_for(self._options).schema, None
+        known = set() if fixed is None else {name.lower() for name in (*fixed.names, self._path or "")}
+        for file in files:
+            if fixed is not None and file.name.rpartition("/")[0] != directory:
+                directory = file.name.rpartition("/")[0]
+                if self._options.partition_discovery:
+                    known |= {name.lower() for name in values_of(file.name)}
+            yield file
+        unknown = [name for name in self._schema.names if name.lower() not in known]
+        if fixed is not None and directory is not None and unknown:
+            raise ValueError(
+                f"the schema has {', '.join(unknown)}, but with decode={self._options.decode!r} there are only the "
+                f"columns {', '.join(fixed.names)}, path_column, and those of directories: for CSV and JSON, read "
+                "the lines with decode='text', and parse the column value with Spark's from_csv or from_json"
+            )
+
     def of_partition(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
         # Spark turns an empty list into None, or into a partition with None in it.
@@ -255,7 +276,10 @@ class SourceReader(DataSourceReader):
         options = self._options
         source = open_input(options)
         try:
-            return [InputPartition(packed(source.identity, each)) for each in plan(source.files(), options)]
+            return [
+                InputPartition(packed(source.identity, each))
+                for each in plan(self._rows.checked(source.files()), options)
+            ]
         finally:
             source.close()
 
@@ -406,7 +430,10 @@ class StreamReader(DataSourceStreamReader):
             return []
         with closing(self._opened(end)) as source:
             files = self._files(source, start["version"], end["version"])
-            return [InputPartition(packed(source.identity, splits)) for splits in plan(files, self._options)]
+            return [
+                InputPartition(packed(source.identity, splits))
+                for splits in plan(self._rows.checked(files), self._options)
+            ]
 
     def _opened(self, offset: dict[str, Any]) -> DatasetFiles:
         """The version of an offset; if that was expired, the last one."""
