@@ -6,6 +6,7 @@ import base64
 import binascii
 import os
 import re
+from contextlib import suppress
 
 from ags1.kms._transport import limit_session
 from ags1.kms.base import KeyManagementClient, Refusal, Unusable, checked_url, missing_sdk
@@ -80,15 +81,27 @@ class VaultKms(KeyManagementClient):
         self._verify = verify
         self._bits = data_key_bits
         self._timeout = timeout
+        self._known: set[str] = set()
 
     def supports_key_generation(self) -> bool:
         """Yes: transit's datakey."""
         return True
 
     def _wrap(self, key: bytes, key_id: str) -> bytes:
+        self._refuse_unknown(key_id)
         text = base64.b64encode(key).decode()
         response = self._transit().encrypt_data(_name(key_id), plaintext=text, mount_point=self._mount_point())
         return _wrapped(response)
+
+    def _refuse_unknown(self, key_id: str) -> None:
+        """Ask for a data key once: to encrypt with a key that is not there makes it, if the token may make keys."""
+        if key_id not in self._known:
+            self._transit()
+            from hvac.exceptions import Forbidden
+
+            with suppress(Forbidden):
+                self._generate(key_id)
+            self._known.add(key_id)
 
     def _unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         if _CIPHERTEXT.fullmatch(wrapped) is None:

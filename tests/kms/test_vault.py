@@ -54,12 +54,13 @@ def test_the_calls_are_transits(client: VaultKms, server: Between, key_id: str) 
     client.unwrap_key(wrapped, key_id)
     client.generate_key(key_id)
     assert [each.path for each in server.requests] == [
+        f"/v1/transit/datakey/plaintext/{key_id}",
         f"/v1/transit/encrypt/{key_id}",
         f"/v1/transit/decrypt/{key_id}",
         f"/v1/transit/datakey/plaintext/{key_id}",
     ]
-    assert json.loads(server.requests[0].body)["plaintext"] == base64.b64encode(KEY).decode()
-    assert json.loads(server.requests[1].body)["ciphertext"] == wrapped.decode()
+    assert json.loads(server.requests[1].body)["plaintext"] == base64.b64encode(KEY).decode()
+    assert json.loads(server.requests[2].body)["ciphertext"] == wrapped.decode()
 
 
 def test_any_other_client_of_the_server_unwraps_it_and_the_other_way_round(
@@ -105,7 +106,7 @@ def test_another_mount_and_namespace_are_asked_for(bao: Bao, server: Between) ->
     admin.secrets.transit.create_key("lake", mount_point="keys/of-the-lake")
     client = VaultKms(server.url, token=bao.token, mount="keys/of-the-lake")
     assert client.unwrap_key(client.wrap_key(KEY, "lake"), "lake") == KEY
-    server.script.append(error(403, "permission denied"))
+    server.script.extend([error(403, "permission denied")] * 2)
     with pytest.raises(ags1.KeyAccessError, match="permission denied"):
         VaultKms(server.url, token=bao.token, namespace="team").wrap_key(KEY, "lake")
     assert server.requests[-1].headers["X-Vault-Namespace"] == "team"
@@ -194,6 +195,14 @@ def test_a_server_that_is_silent_is_an_error(server: Between, bao: Bao, time: Fa
 def test_an_unknown_key_is_refused(client: VaultKms) -> None:
     with pytest.raises(ags1.KeyAccessError, match=r"'no-such-key': InvalidRequest: .*encryption key not found"):
         client.unwrap_key(b"vault:v1:" + base64.b64encode(bytes(60)), "no-such-key")
+
+
+def test_a_key_id_with_a_typing_error_makes_no_master_key(client: VaultKms, bao: Bao, key_id: str) -> None:
+    """Vault's encrypt makes a key that is not there, for a token that may make keys."""
+    with pytest.raises(ags1.KeyAccessError, match=r"'no-such-key': InvalidRequest: .*encryption key not found"):
+        client.wrap_key(KEY, "no-such-key")
+    assert "no-such-key" not in bao.client().secrets.transit.list_keys()["data"]["keys"]
+    client.wrap_key(KEY, key_id)
 
 
 def test_a_key_that_was_wrapped_with_another_key_is_refused(client: VaultKms, bao: Bao, key_id: str) -> None:
