@@ -83,7 +83,7 @@ def test_rows_are_not_appended_beside_files_in_directories_that_are_columns(
     if decode == "parquet":
         pq.write_table(pa.table({"a": ["x"]}), tmp_path / "raw/day=1/part.parquet")
     else:
-        (tmp_path / "raw/day=1/part.txt").write_text("x\n")
+        (tmp_path / "raw/day=1/part.csv").write_text("x\n")
     dataset.encrypt(tmp_path / "raw", vault, kms_url, "lake").close()
     with pytest.raises(ValueError, match=r"day=1/part\.\w+ is in directories that are columns, .*overwrite all of"):
         write([("y",)], schema="a string", decode=decode)

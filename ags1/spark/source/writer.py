@@ -306,6 +306,8 @@ class _Files:
 def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: str) -> None:
     """Compare the columns of a write with those of the first file of its format, if the dataset has one.
 
+    Lines are read from files of any name.
+
     ValueError: the columns are others, and the message has both; or the files are in directories that are columns.
     """
     plain_name = f"*{extension.removesuffix('.gz')}"
@@ -313,7 +315,7 @@ def refuse_other_columns(options: WriteOptions, columns: pa.Schema, extension: s
         path=(options.path,),
         kms=options.kms,
         decode=options.decode,
-        include=(plain_name, f"{plain_name}.gz"),
+        include=() if options.decode == "text" else (plain_name, f"{plain_name}.gz"),
         session=options.session,
     )
     source = open_input(read)
