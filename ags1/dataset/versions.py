@@ -336,7 +336,10 @@ def _remedy(location: Location, number: int) -> str:
         return put_back
     where = shlex.quote(location.shown)
     if max(present, default=0) > number:
-        return f"{put_back}, or remove this version and all before: `ags1 dataset expire {where} --give-up {number}`"
+        return (
+            f"{put_back}, or restore a version that `ags1 dataset versions {where}` can read; to remove this one and "
+            f"all before: `ags1 dataset expire {where} --give-up {number}`"
+        )
     for older in reversed([each for each in present if each < number]):
         with suppress(Ags1Error, OSError):
             read_version(location, older)

@@ -26,9 +26,9 @@ def in_parallel(
 ) -> Generator[Result, None, None]:
     """Yield results in order, soon after they are there; the number of running and waiting calls is bounded.
 
-    Items are taken on the calling thread, and a single item that is known to be one is worked on there. After an error,
-    or when the generator is closed, no call is begun, and the running ones are waited for: Ctrl-C too ends with the
-    running calls.
+    Items are taken on the calling thread, and without `stop`, an item that is known to be the only one is worked on
+    there. After an error, or when the generator is closed, no call is begun, and the running ones are waited for:
+    Ctrl-C too ends with the running calls.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def in_parallel(
         Called after an error or when the generator is closed, before the running calls are waited for: it makes them
         end early.
     """
-    if isinstance(items, Sized) and len(items) <= 1:
+    if stop is None and isinstance(items, Sized) and len(items) <= 1:
         yield from map(work, items)
         return
     waiting: deque[Future[Result]] = deque()

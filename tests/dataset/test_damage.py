@@ -336,3 +336,19 @@ def test_a_run_that_began_before_a_damaged_version_commits_nothing(vault: Path) 
     with pytest.raises(ConflictError, match="damaged, so whether expire has given up this run is unknown"):
         slow.commit()
     assert plain_of(opened(vault)) == SECOND
+
+
+def test_with_two_damaged_versions_the_advice_does_not_go_in_a_circle(vault: Path, raw: Path) -> None:
+    write_tree(raw, {"newer": b"newer"})
+    dataset.encrypt(raw, vault, client(), "lake").close()
+    for number in (2, 3):
+        place = vault / f"_ags1/v-{number}.json"
+        fields = json.loads(place.read_text())
+        place.write_text(json.dumps({**fields, "file-count": 8}, indent=2) + "\n")
+    with pytest.raises((FormatError, AuthenticationError), match=r"go back to version 2.* restore .* 2`"):
+        opened(vault)
+    with pytest.raises((FormatError, AuthenticationError), match=r"restore a version that `ags1 dataset versions"):
+        open_to_restore(vault, client(), 2, ExpectedVersion()).restore(2)
+    with open_to_restore(vault, client(), 1, ExpectedVersion()) as found:
+        found.restore(1)
+    assert plain_of(opened(vault)) == FIRST

@@ -103,10 +103,10 @@ def test_the_blocks_of_object_stores_run(work: Path, s3_server: S3Server) -> Non
 
 def test_the_guide_to_a_bucket_runs_with_a_bucket(work: Path, s3_server: S3Server) -> None:
     script = "\n".join(blocks(ROOT / "docs/guides/encrypt-a-bucket.md", "sh"))
-    assert "VAULT=vault\n" in script
-    script = script.replace("VAULT=vault\n", f"VAULT=s3://{s3_server.make_bucket('guide-vault')}/lake\n")
+    assert "TARGET=encrypted\n" in script
+    script = script.replace("TARGET=encrypted\n", f"TARGET=s3://{s3_server.make_bucket('guide-vault')}/lake\n")
     run(["sh", "-eu", "-c", script], work, s3_server.environment())
-    assert not (work / "vault").exists()
+    assert not (work / "encrypted").exists()
 
 
 @pytest.mark.parametrize("count", [1, 600, 1500])

@@ -165,7 +165,7 @@ def test_names_that_differ_only_in_case_are_refused_as_spark_refuses_them(tmp_pa
 
 @pytest.mark.parametrize("decode", ["text", "binary"])
 def test_columns_that_lines_and_bytes_never_have_are_refused_and_not_null(
-    tmp_path: Path, kms_url: str, decode: str
+    tmp_path: Path, kms_url: str, spark: SparkSession, decode: str
 ) -> None:
     (tmp_path / "raw" / "day=1").mkdir(parents=True)
     (tmp_path / "raw" / "day=1" / "events.csv").write_text("1,Ann\n")
