@@ -288,7 +288,7 @@ class TableLocations:
             if (said := self.of_original(path)) is not None:
                 raise UnsupportedError(
                     f"{path}: lies outside of the table, which is in {self._table}, and whose metadata says that it is "
-                    f"in {said}: {_copy(said)}; give `moved_from={said!r}` to read the files in {self._table}"
+                    f"in {said}: {_copy(said)}; give {spelled('moved_from', said)} to read the files in {self._table}"
                 )
             raise UnsupportedError(
                 f"{path}: lies outside of the table, and only the table's own files name it: if you trust that, allow "
