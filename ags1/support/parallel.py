@@ -84,11 +84,12 @@ def streams_in_parallel(
     *,
     size: Callable[[Result], int],
     most: int | None = None,
+    ahead: int = 2,
 ) -> Generator[Iterator[Result], None, None]:
     """Yield an iterator over the results of each item, in order; the number of running and waiting calls is bounded.
 
     Results of which the sum of `size` reaches `most` wait for each item, and its thread with them; without `most`, all.
-    What is left of an iterator when the next one is requested is discarded.
+    `ahead` items are taken for each thread. What is left of an iterator when the next one is requested is discarded.
     """
     waiting: deque[_Results[Result]] = deque()
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
@@ -96,7 +97,7 @@ def streams_in_parallel(
             for item in items:
                 waiting.append(_Results(size, most))
                 executor.submit(waiting[-1].fill, work, item)
-                if len(waiting) >= 2 * threads:
+                if len(waiting) >= ahead * threads:
                     yield waiting[0].taken()
                     waiting.popleft().stop()
             while waiting:

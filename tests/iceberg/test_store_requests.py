@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from ags1.errors import AuthenticationError
 from ags1.iceberg import (
     EncryptedTable,
     MaintenancePolicy,
@@ -26,10 +27,12 @@ from ags1.iceberg import (
     relocate_table,
 )
 from ags1.iceberg.metadata.locations import location_of
+from ags1.iceberg.scan import table_scan
+from ags1.iceberg.walk import table_verification
 from ags1.kms import MemoryKms
 from ags1.parquet.rewrite import page_copy
 from ags1.parquet.verify import module_walk
-from ags1.storage import SEQUENTIAL_PIECE, Location, identity_of, list_files, open_output
+from ags1.storage import SEQUENTIAL_PIECE, Location, identity_of, list_files, open_output, read_whole, remove
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
 
@@ -219,6 +222,52 @@ def test_a_scan_and_a_verification_read_a_small_file_once(
     found = by_object(proxy, s3_server)
     assert data_files(found) == [["GET"]] * FILES
     assert {methods for path, of in found.items() if path.endswith(".avro") for methods in of} == {"GET"}
+
+
+@pytest.mark.parametrize("work", ["scan", "verify"])
+def test_small_files_are_requested_together_also_on_one_processor(
+    work: str, table: str, s3_server: S3Server, proxy: ShapingProxy, kms: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (table_scan, table_verification):
+        monkeypatch.setattr(module, "usable_cpus", lambda: 1)
+    opened = load_table(None, table, kms=kms, properties=options(s3_server.through(proxy.endpoint)))
+    proxy.shape(latency=0.2)
+    proxy.forget()
+    if work == "scan":
+        assert opened.scan().to_arrow().num_rows == FILES * ROWS.num_rows
+    else:
+        assert opened.verify().ok
+    found = proxy.log().only("GET", r".*\.parquet").requests
+    assert len(found) == FILES
+    first_response = min(each.ended for each in found if each.ended is not None)
+    assert sum(each.started < first_response for each in found) > FILES // 2
+
+
+@pytest.mark.parametrize("fault", ["missing", "damaged"])
+def test_a_fault_in_a_file_that_was_requested_ahead_is_that_of_its_file_alone(
+    fault: str, table: str, s3_server: S3Server, kms: CountingKms
+) -> None:
+    properties = options(s3_server)
+    opened = load_table(None, table, kms=kms, properties=properties)
+    victim = list(opened.scan().plan_files())[FILES // 2].file.file_path
+    place = Location(victim, s3_server.storage_options())
+    if fault == "missing":
+        remove([place])
+    else:
+        data = bytearray(read_whole(place, 1 << 20))
+        data[len(data) // 3] ^= 1
+        with open_output(place) as output:
+            output.write(data)
+            output.commit()
+    report = load_table(None, table, kms=kms, properties=properties).verify()
+    assert [(each.code, each.subject) for each in report.having(fault)] == [(fault, victim)]
+    assert (report.facts["by_kind"]["data"], len(report.findings)) == (FILES - 1, 1)
+    expected = FileNotFoundError if fault == "missing" else AuthenticationError
+    with pytest.raises(expected, match=Path(victim).name):
+        load_table(None, table, kms=kms, properties=properties).scan().to_arrow()
+    # What was requested ahead, and not taken, is not there for the next scan.
+    rows = load_table(None, table, kms=kms, properties=properties).scan(limit=300).to_arrow()
+    assert rows.num_rows == 300
 
 
 def test_a_table_in_a_store_is_rekeyed_and_the_old_key_opens_nothing(

@@ -57,7 +57,18 @@ from ags1.iceberg.metadata.metadata_document import (
     refuse_own_rules,
 )
 from ags1.keys import KeyMetadata
-from ags1.storage import SMALL, Location, Source, StoredFile, open_regular, open_source, remove, status
+from ags1.storage import (
+    SMALL,
+    Location,
+    Request,
+    Source,
+    StoredFile,
+    open_regular,
+    open_source,
+    remove,
+    start,
+    status,
+)
 from ags1.streams.stream import Reader
 from ags1.support.arguments import spelled
 from ags1.support.forks import ForkSafeLock
@@ -390,6 +401,23 @@ class EncryptedInputFile(InputFile):
     def __init__(self, location: str, file_io: EncryptedFileIO) -> None:
         super().__init__(location)
         self._io = file_io
+        self._request: Request[Source] | None = None
+
+    def begin(self, known: KnownFile | None) -> EncryptedInputFile:
+        """Request a known file now; :meth:`open` and :meth:`source` wait for the response, once."""
+        if known is not None:
+            self._request = start(lambda: self._requested(known))
+        return self
+
+    def source(self, known: KnownFile) -> Source:
+        """The stored bytes. As :meth:`EncryptedFileIO.source`."""
+        request, self._request = self._request, None
+        return self._requested(known) if request is None else request.result()
+
+    def _requested(self, known: KnownFile) -> Source:
+        # Readers of Parquet begin with both ends.
+        ends = known.key_metadata is not None and known.file_format == "parquet"
+        return self._io.source(self.location, known.stored_length, ends=ends)
 
     def __len__(self) -> int:
         """Stored bytes."""
@@ -439,13 +467,13 @@ class EncryptedInputFile(InputFile):
         """
         if known.key_metadata is None:
             self._io.refuse_plaintext(known)
-            return self._io.stored(self.location, known.stored_length)
+            return StoredFile(self.source(known))
         if known.file_format == "parquet":
             return self._parquet_view(known)
         refuse_form(known)
         key_metadata = known.key_metadata
         length = key_metadata.file_length
-        source = self._io.source(self.location, known.stored_length)
+        source = self.source(known)
         try:
             if length is None:
                 length = self._length(known)
@@ -498,7 +526,7 @@ class EncryptedInputFile(InputFile):
         from ags1.parquet.view.view import ParquetView
 
         assert known.key_metadata is not None
-        source = self._io.source(self.location, known.stored_length, ends=True)
+        source = self.source(known)
         view = ParquetView(source, DecryptionConfig.for_iceberg(known.key_metadata))
         expected = known.key_metadata.file_length
         actual = view.stored_size

@@ -10,16 +10,16 @@ that it alone names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import FormatError, TruncatedError
-from ags1.iceberg.files.file_io import EncryptedFileIO, refuse_form
+from ags1.iceberg.files.file_io import EncryptedFileIO, EncryptedInputFile, KnownFile, refuse_form
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
-from ags1.storage import DescriptorSource, Location, Source
+from ags1.storage import DescriptorSource, Location, Source, are_small_objects, threads_and_ahead
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.arguments import at_least_one, spelled
@@ -85,7 +85,10 @@ def _checked(
     files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
     place = file_io.place(found.location)
     how = Threads.of_files([place], [each.size for each in files], threads or usable_cpus(), written=False)
-    checker = FileChecker(file_io, how.each)
+    checker, coming = FileChecker(file_io, how.each), iter(files)
+    if are_small_objects(place, [each.size for each in files]):
+        at_once, ahead = threads_and_ahead(usable_cpus())
+        how, coming = Threads(at_once, ahead=ahead), checker.requested(files)
     above = [*found.manifest_lists.values(), *found.manifests.values()]
     for each in above:
         yield each, checker.read(each)
@@ -94,7 +97,7 @@ def _checked(
     def check(file: TableFile, threads: int | None, within: Progress) -> VerifyReport:
         return checker.check(file, within)
 
-    for file, answer, *_ in run_on_threads(OneByOne(check), files, how, shared):
+    for file, answer, *_ in run_on_threads(OneByOne(check), coming, how, shared):
         yield file, answer
 
 
@@ -145,6 +148,19 @@ class FileChecker:
     def __init__(self, file_io: EncryptedFileIO, threads: int | None) -> None:
         self._io = file_io
         self._threads = threads
+        # Small files of a store that are requested already.
+        self._begun: dict[str, EncryptedInputFile] = {}
+
+    def requested(self, files: Iterable[TableFile]) -> Iterator[TableFile]:
+        """Yield files, each of which was requested when it is taken."""
+        for file in files:
+            self._begun[file.path] = self._io.new_input(file.path).begin(file.known)
+            yield file
+
+    def _input(self, file: TableFile) -> EncryptedInputFile:
+        begun = self._begun.pop(file.path, None)
+        # Its truth would be its length, a request.
+        return self._io.new_input(file.path) if begun is None else begun
 
     def read(self, file: TableFile) -> VerifyReport:
         """Report a manifest list or manifest, which the walk has read whole and so authenticated."""
@@ -160,14 +176,14 @@ class FileChecker:
 
     def check(self, file: TableFile, progress: Progress | None = None) -> VerifyReport:
         """Check all of a data file, delete file or file of deletion vectors."""
-        report = VerifyReport(file.path)
+        report, known = VerifyReport(file.path), file.known
         try:
-            if file.known.key_metadata is None:
-                self._check_plaintext(file, report)
+            if known.key_metadata is None:
+                self._check_plaintext(file, known, report)
             elif file.encryption == PARQUET:
-                self._check_parquet(file, report, progress)
+                self._check_parquet(file, known, report, progress)
             else:
-                self._check_stream(file, report, progress)
+                self._check_stream(file, known, report, progress)
         except FAULTS as error:
             _fail(report, error)
         return _with_conflict(report, file)
@@ -182,22 +198,22 @@ class FileChecker:
             )
         report.add(Finding(VIOLATION, PLAIN, file.path, text, NOT_PROTECTED))
 
-    def _check_plaintext(self, file: TableFile, report: VerifyReport) -> None:
+    def _check_plaintext(self, file: TableFile, known: KnownFile, report: VerifyReport) -> None:
         if not self._io.expected.allow_plaintext:
             self._take_plaintext(file, report)
             return
-        input_file = self._io.new_input(file.path)
+        input_file = self._input(file)
         size, expected = len(input_file), file.length_hint
         if expected is not None and size != expected:
             raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
         if file.vectors:
-            with input_file.plaintext(file.known) as plain:
+            with input_file.plaintext(known) as plain:
                 self._check_vectors(file, plain, report)
         self._take_plaintext(file, report)
 
-    def _source(self, file: TableFile) -> tuple[Source | Location, int]:
+    def _source(self, file: TableFile, known: KnownFile) -> tuple[Source | Location, int]:
         """Return the stored bytes, which can be read several times, and how many there are."""
-        source = self._io.source(file.path, file.known.stored_length, ends=file.encryption == PARQUET)
+        source = self._input(file).source(known)
         if not isinstance(source, DescriptorSource):
             return source, source.size
         # A pipe was refused here; the file is opened again where it is read.
@@ -210,17 +226,16 @@ class FileChecker:
         deleted_positions(plain, file.vectors)
         _contradict(report, footer_contradictions(plain, file.vectors))
 
-    def _check_stream(self, file: TableFile, report: VerifyReport, progress: Progress | None) -> None:
+    def _check_stream(self, file: TableFile, known: KnownFile, report: VerifyReport, progress: Progress | None) -> None:
         from ags1.streams.verify import verify_file
 
-        known = file.known
         assert known.key_metadata is not None
         refuse_form(known)
         length = known.key_metadata.file_length
         if length is None and self._io.expected.length_policy != "file":
             length = self._io.new_input(file.path)._length(known)
         key, aad_prefix = known.key_metadata.encryption_key, known.key_metadata.aad_prefix or b""
-        source, _ = self._source(file)
+        source, _ = self._source(file, known)
         found = verify_file(source, key, aad_prefix=aad_prefix, length=length, threads=self._threads, progress=progress)
         if found.ok and file.vectors:
             with Reader(source, key, aad_prefix=aad_prefix, length=length) as plain:
@@ -233,13 +248,15 @@ class FileChecker:
             text = f"{file.path}: {each.message.removeprefix(f'{found.subject}: ')}"
             report.add(replace(each, subject=file.path, message=text))
 
-    def _check_parquet(self, file: TableFile, report: VerifyReport, progress: Progress | None) -> None:
+    def _check_parquet(
+        self, file: TableFile, known: KnownFile, report: VerifyReport, progress: Progress | None
+    ) -> None:
         from ags1.parquet import verify_file
         from ags1.parquet.keys.properties import DecryptionConfig
 
-        key_metadata = file.known.key_metadata
+        key_metadata = known.key_metadata
         assert key_metadata is not None
-        (source, size), expected = self._source(file), key_metadata.file_length
+        (source, size), expected = self._source(file, known), key_metadata.file_length
         if expected is not None and size != expected:
             raise TruncatedError(
                 f"{file.path}: has {size} bytes, but its key metadata says {expected}: it was replaced or cut off"
