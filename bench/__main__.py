@@ -19,6 +19,7 @@ from ags1.bench import IDENTITY
 from bench import headlines, history, report, schedule
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
 QUESTION_LIMIT = 600
 """Seconds after which a question is taken for one that hangs."""
 
@@ -92,7 +93,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "-k", metavar="EXPRESSION", help="only benchmarks that match, as pytest -k; other figures stay as they are"
     )
-    parser.add_argument("--output", type=Path, default=HERE / "results", help="directory for the results")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help="directory for the results; below bench/results, those of a machine "
+        "of another kind, which README.md does not show"
+    )  # fmt: skip
     parser.add_argument("--minutes", type=float, default=40, help="a run that would take longer asks fewer rounds (40)")
     return parser.parse_args(arguments)
 
@@ -100,6 +104,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run pytest on the benchmark files, and write what came of it."""
     options = _options(arguments)
+    output = options.output.resolve()
     env = dict(os.environ)
     # The load before anything was asked: later it is the benchmarks' own.
     env.setdefault("AGS1_BENCH_LOAD", str(bench.load_average()))
@@ -107,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         env["AGS1_BENCH_QUICK"] = "1"
         print("Quick run: small data and few rounds. Its figures show that everything works, and nothing else.")
     began, ends = time.monotonic(), time.time() + 60 * options.minutes
-    last = options.output / "results.json"
+    last = output / "results.json"
     before: dict[str, Any] = json.loads(last.read_text()) if last.is_file() else {}
     results: dict[str, Any] = before if options.k else {}
     failed: list[str] = []
@@ -125,10 +130,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 new += answer["benchmarks"]
                 results = merged(results, answer) | {"quick": options.quick}
                 # After each file, so that a run that is cut short still says what it measured.
-                written = report.write(results, options.output, quick=options.quick)
-    if new and options.output == HERE / "results" and not options.quick:
+                written = report.write(results, output, quick=options.quick)
+    if new and output == RESULTS and not options.quick:
         headlines.main()
-        written += [headlines.README, *history.keep(new), history.draw()]
+        written.append(headlines.README)
+    if new and RESULTS in (output, *output.parents) and not options.quick:
+        written += [*history.keep(new), history.draw()]
     print()
     print(report.table([entry for each in new for entry in each["extra_info"].get("figures", ())]))
     for path in written:

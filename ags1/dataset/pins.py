@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
-from ags1.dataset.versions import Version
-from ags1.errors import AuthenticationError, KeyAccessError
+from ags1.dataset.versions import Version, made_since
+from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
 from ags1.storage import Location, inside, no_pins, read_pins, write_pins
 from ags1.support.arguments import at_least_one, spelled
 from ags1.support.typing import Any
@@ -49,7 +49,8 @@ class Pins:
         Raises
         ------
         AuthenticationError
-            It is of another dataset, older than the pinned version, or another content under its number.
+            It is of another dataset, older than the pinned version, another content under its number, or was not made
+            from it. (What versions that were expired were made from is not known.)
         KeyAccessError
             It is under another master key.
         """
@@ -70,6 +71,25 @@ class Pins:
             raise AuthenticationError(
                 f"version {found.version} of {where} has the digest {found.digest}, but {self.digest} is expected: it "
                 "was replaced"
+            )
+        if self.digest is not None and found.version > self.version:
+            self._check_ancestors(found, where)
+
+    def _check_ancestors(self, found: Version, where: Location) -> None:
+        """Refuse a later version that was made from another one than the pinned, as far as the versions between show it.
+
+        An honest writer without a pin may have added versions to an older copy, until it had a higher number.
+        """
+        try:
+            first = made_since(where, found, self.version)[0]
+        except (Ags1Error, OSError):
+            # Expired, or damaged: nothing shows what was there before.
+            return
+        # After damage, whoever restores a version goes back knowingly.
+        if first.parent != self.digest and first.operation != "restore":
+            raise AuthenticationError(
+                f"version {first.version} of {where} was not made from version {self.version} with the digest "
+                f"{self.digest}, which was seen already: an older copy was put back, and was changed since"
             )
 
     def refuse_nothing(self, where: Location) -> None:

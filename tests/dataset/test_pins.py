@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import pytest
 import ags1.dataset.transaction as module
 from ags1 import dataset
 from ags1.dataset.keys import DatasetKeys
+from ags1.dataset.pins import ExpectedVersion
+from ags1.dataset.rescue import open_to_restore
 from ags1.dataset.versions import numbers, read_latest
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError
 from ags1.storage import Location
@@ -204,3 +207,55 @@ def test_a_pin_of_another_dataset_is_not_called_an_older_copy(tmp_path: Path) ->
     dataset.encrypt(raw, tmp_path / "other", kms(), "lake").close()
     with pytest.raises(AuthenticationError, match=r"is the dataset .* is expected: it was replaced"):
         dataset.open(tmp_path / "other", kms(), expected_uuid=pin[0], expected_version=pin[1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_older_copy_is_refused_however_many_versions_others_have_made_from_it(tmp_path: Path, seed: int) -> None:
+    chooser = random.Random(seed)
+    vault, raw = tmp_path / "vault", tmp_path / "raw"
+
+    def add(count: int) -> None:
+        with dataset.open(vault, kms()) as found:
+            for _ in range(count):
+                found.add(write_tree(raw, {chooser.choice("abcdef"): chooser.randbytes(9)}))
+
+    dataset.encrypt(write_tree(raw, {"a": b"1"}), vault, kms(), "lake").close()
+    add(chooser.randrange(1, 5))
+    with dataset.open(vault, kms()) as found:
+        pins = found.pins
+        use = dataset.open(vault, kms(), pins=pins)
+    copied = shutil.copytree(vault, tmp_path / "copy")
+    # What was made from the pinned version is accepted, whether or not the versions between are there.
+    add(chooser.randrange(1, 5))
+    dataset.open(vault, kms(), pins=pins).close()
+    with dataset.open(vault, kms()) as found:
+        found.expire(older_than=None, grace=0)
+    dataset.open(vault, kms(), pins=pins).close()
+    shutil.rmtree(vault)
+    shutil.move(copied, vault)
+    for number in range(chooser.randrange(2, pins.version + 1), pins.version + 1):
+        (vault / f"_ags1/v-{number}.json").unlink()
+    for _ in range(pins.version + 2):
+        before = numbers(Location(vault))
+        for attempt in (
+            lambda: dataset.open(vault, kms(), pins=pins),
+            lambda: dataset.encrypt(raw, vault, kms(), "lake", pins=pins),
+            use.refresh,
+            lambda: use.add(raw),
+        ):
+            with pytest.raises(AuthenticationError, match="an older copy was put back|it was replaced"):
+                attempt()
+        assert numbers(Location(vault)) == before
+        add(1)
+
+
+def test_a_version_that_is_restored_after_damage_is_accepted_where_the_damaged_one_was_pinned(tmp_path: Path) -> None:
+    raw, vault = made(tmp_path)
+    with dataset.open(vault, kms()) as found:
+        found.add(raw)
+        pins = found.pins
+    (vault / f"_ags1/v-{pins.version}.json").write_bytes(b"{}")
+    with open_to_restore(vault, kms(), 2, ExpectedVersion()) as found:
+        found.restore(2)
+    with dataset.open(vault, kms(), pins=pins) as found:
+        assert found.version == pins.version + 1

@@ -325,7 +325,8 @@ def _tell(
         _warn_of(said, report)
         if unmatched:
             warn(f"ags1: {unmatched}")
-        elif did == "encrypted" and not said.quiet and not found_any:
+        elif did == "encrypted" and not found_any:
+            # Also with --quiet: a job must not take a directory that is not mounted for one that is done.
             warn(f"ags1: warning: {source}: there are no files in it")
     if unmatched:
         return EXIT_USAGE
