@@ -76,7 +76,7 @@ class Pins:
             self._check_ancestors(found, where)
 
     def _check_ancestors(self, found: Version, where: Location) -> None:
-        """Refuse a later version that was made from another one than the pinned, as far as the versions between show it.
+        """Refuse a later version that was not made from the pinned one, as far as the versions between show it.
 
         An honest writer without a pin may have added versions to an older copy, until it had a higher number.
         """

@@ -150,6 +150,16 @@ def test_a_second_run_does_what_is_left(spark: SparkSession, lake: Path, tmp_pat
     assert (vault / NAMES[0]).read_bytes() != before
 
 
+def test_files_that_could_change_places_are_told_of(
+    spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str
+) -> None:
+    vault = tmp_path / "vault"
+    encrypt(spark, lake, vault, kms_url)
+    found = verify_parquet(spark, vault, kms=kms_url, **QUIET)
+    assert found.ok
+    assert [text[:30] for _, text in found.notes if "AAD prefix" in text] == ["3 files: without an AAD prefix"]
+
+
 def test_a_tree_is_keyed_anew_by_another_service(spark: SparkSession, lake: Path, tmp_path: Path, kms_url: str) -> None:
     from tests.spark.java_kms import URL
 
@@ -163,6 +173,7 @@ def test_a_tree_is_keyed_anew_by_another_service(spark: SparkSession, lake: Path
     assert (compared.ok, stored.ok) == (True, True)
     assert not any("was not compared" in text for _, text in compared.notes)
     assert [text[:8] for _, text in stored.notes if "was not compared" in text] == ["3 files:"]
+    assert not any("without an AAD prefix" in text for each in (compared, stored) for _, text in each.notes)
     assert verify_parquet(spark, other, kms=URL, expected_key_ids=["pii"], **QUIET).ok
     with pytest.raises(KeyAccessError, match="under the master key 'pii', but 'other' is expected"):
         verify_parquet(spark, other, kms=URL, expected_key_ids=["other"], **QUIET)

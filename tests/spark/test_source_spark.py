@@ -154,7 +154,7 @@ def test_a_schema_that_is_given_chooses_columns_and_types(read: Read) -> None:
     assert chosen.where("k = 2 and name = 'n7'").count() == 1
     with pytest.raises(Exception, match="with a schema, leave columns out"):
         read(decode="avro", prefix="avro", columns="id", schema="id long, name string").count()
-    with pytest.raises(Exception, match="there is no column 'nothing'; there are value, year"):
+    with pytest.raises(Exception, match="there is no column 'nothing', or no key for it; there are value, year"):
         read(decode="text", prefix="text", columns="nothing")
 
 

@@ -19,12 +19,13 @@ import os
 import pickle
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ags1.core.gcm import Key
 from ags1.dataset.entries import SourceIdentity
@@ -41,7 +42,7 @@ from ags1.parquet.rewrite.trees import FAILED_BEFORE, NO_PARQUET, run_tree
 from ags1.parquet.structure.copying import seekable
 from ags1.parquet.structure.footer import read_footer
 from ags1.parquet.verify.expected import Expected, ExpectedFiles
-from ags1.parquet.verify.report import PREFIX_NOT_COMPARED, prefix_text
+from ags1.parquet.verify.report import NO_PREFIX, PREFIX_NOT_COMPARED, prefix_text
 from ags1.spark.engine.locations import locate
 from ags1.spark.engine.planning import Unit
 from ags1.spark.engine.results import Recorder, Result, outcome_of
@@ -165,8 +166,7 @@ class ParquetRun:
         at_least_one(threads, "threads")
         self._seal = sealer_under(reading.kms, transfer_key_id)
         wanted = None if expected is None else ExpectedFiles(expected)
-        compared = reading.aad_prefix is not None
-        uncompared = 0
+        said = Counter[str]()
         with self._recording("verify") as result:
             self._list()
             if reading.kms is not None and options["missing_keys"] == "error":
@@ -174,7 +174,7 @@ class ParquetRun:
             work = Verifying(self.source, reading, options, threads)
             with closing(self._engine(work).run(self._files)) as waves:
                 for rows in waves:
-                    uncompared += sum(not compared and bool(each.detail and each.detail[0]) for each in rows)
+                    said.update(each.detail.said for each in rows if each.detail is not None)
                     if wanted is not None:
                         for each in rows:
                             _take_expected(wanted, each)
@@ -184,9 +184,11 @@ class ParquetRun:
                 self._record([_wrong(self.source.text, f"nothing was checked: {NO_PARQUET.format('it')}")])
             if wanted is not None:
                 self._record(_wrong(each, "it is expected, but not there") for each in wanted.missing())
-            if uncompared:
-                text = f"{counted(uncompared, 'file')}: {prefix_text(PREFIX_NOT_COMPARED)}"
-                result.notes.append((self.source.text, text))
+            result.notes += [
+                (self.source.text, f"{counted(said[code], 'file')}: {prefix_text(code)}")
+                for code in (PREFIX_NOT_COMPARED, NO_PREFIX)
+                if said[code]
+            ]
         return result
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -296,11 +298,19 @@ def as_names(given: Iterable[Any], what: str) -> tuple[Any, ...]:
     return tuple(given)
 
 
+class _Prefix(NamedTuple):
+    """The AAD prefix of a verified file, whether its content was checked, and the code of what to say of it."""
+
+    aad_prefix: bytes | None
+    checked: bool
+    said: str
+
+
 def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
     """Add a file of the set; one that does not belong to it has failed."""
     if outcome.status == LEFT_OUT:
         return
-    prefix, checked = outcome.detail or (None, False)
+    prefix, checked, _ = outcome.detail or (None, False, "")
     why = wanted.take(outcome.path, prefix, checked=checked)
     if why is not None and outcome.status != "error":
         outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
@@ -511,5 +521,6 @@ class Verifying(FileWork):
         config = self.reading.config(unit.path) if known else None
         report = verify_file(file.location, config, threads=threads, progress=advance, **self.options)
         outcome = outcome_of(unit.path, unit.size, report)
-        outcome.detail = (report.facts["aad_prefix"], report.outcome != DAMAGED)
+        code = next((each for each in (PREFIX_NOT_COMPARED, NO_PREFIX) if each in report.counts), "")
+        outcome.detail = _Prefix(report.facts["aad_prefix"], report.outcome != DAMAGED, code)
         return outcome

@@ -267,7 +267,11 @@ class _Files:
     identity = "files"
 
     def __init__(self, options: SourceOptions) -> None:
-        _refuse_options(options, _OF_DATASETS, "is for a dataset, and these are single files, or its versions are gone")
+        _refuse_options(
+            options,
+            _OF_DATASETS,
+            "is for a dataset, and these are single files (include chooses among them), or its versions are gone",
+        )
         self._options = options
 
     def files(self) -> Iterator[ListedFiles]:

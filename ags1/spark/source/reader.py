@@ -102,7 +102,12 @@ def _inferred(source: Input, options: SourceOptions) -> pa.Schema:
     chosen = [find(made, name) for name in options.columns]
     missing = [name for name, index in zip(options.columns, chosen, strict=True) if index is None]
     if missing:
-        raise ValueError(f"there is no column {', '.join(map(repr, missing))}; there are {', '.join(made.names)}")
+        # Of a Parquet file, only the columns that are asked for were looked at.
+        among = "of those asked for, " if set(made.names) <= set(options.columns) else ""
+        names = ", ".join(made.names) or "none"
+        raise ValueError(
+            f"there is no column {', '.join(map(repr, missing))}, or no key for it; {among}there are {names}"
+        )
     return pa.schema([made.field(index) for index in chosen])
 
 
