@@ -94,9 +94,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "-k", metavar="EXPRESSION", help="only benchmarks that match, as pytest -k; other figures stay as they are"
     )
     parser.add_argument(
-        "--output", type=Path, default=RESULTS, help="directory for the results; below bench/results, those of a machine "
-        "of another kind, which README.md does not show"
-    )  # fmt: skip
+        "--output",
+        type=Path,
+        default=RESULTS,
+        help="directory for the results; below bench/results for a machine that README.md does not show",
+    )
     parser.add_argument("--minutes", type=float, default=40, help="a run that would take longer asks fewer rounds (40)")
     return parser.parse_args(arguments)
 

@@ -243,7 +243,7 @@ def test_an_older_copy_is_refused_however_many_versions_others_have_made_from_it
             use.refresh,
             lambda: use.add(raw),
         ):
-            with pytest.raises(AuthenticationError, match="an older copy was put back|it was replaced"):
+            with pytest.raises(AuthenticationError, match=r"an older copy was put back|it was replaced"):
                 attempt()
         assert numbers(Location(vault)) == before
         add(1)
