@@ -81,14 +81,14 @@ class Pins:
         An honest writer without a pin may have added versions to an older copy, until it had a higher number.
         """
         try:
-            first = made_since(where, found, self.version)[0]
+            made = made_since(where, found, self.version)
         except (Ags1Error, OSError):
             # Expired, or damaged: nothing shows what was there before.
             return
-        # After damage, whoever restores a version goes back knowingly.
-        if first.parent != self.digest and first.operation != "restore":
+        # After damage, whoever restores a version goes back knowingly, and names the damaged one as its parent.
+        if made[0].parent != self.digest and not any(each.operation == "restore" for each in made):
             raise AuthenticationError(
-                f"version {first.version} of {where} was not made from version {self.version} with the digest "
+                f"version {made[0].version} of {where} was not made from version {self.version} with the digest "
                 f"{self.digest}, which was seen already: an older copy was put back, and was changed since"
             )
 
