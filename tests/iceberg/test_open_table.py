@@ -8,7 +8,6 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -299,7 +298,7 @@ def test_batches_come_from_a_window_of_files(
     at_once: int, spark_tables: SparkTables, table_kms: MemoryKms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of local files as many are open as there are CPUs; of files in a store, more."""
-    monkeypatch.setattr(table_scan, "_files_at_once", lambda tasks: at_once)
+    monkeypatch.setattr(table_scan, "files_at_once", lambda *_: at_once)
     found = opened(spark_tables["events"], table_kms)
     scan = found.scan(snapshot_id=spark_tables["events"].snapshots[1].id)
     tasks = scan.plan_files() * 50
@@ -328,19 +327,6 @@ def test_batches_come_from_a_window_of_files(
     batches.close()
     assert started <= 5 + window
     assert most <= at_once
-
-
-@pytest.mark.parametrize(
-    ("path", "remote"), [("s3://bucket/a.parquet", True), ("file:///lake/a.parquet", False), ("/lake/a.parquet", False)]
-)
-def test_files_in_a_store_are_opened_side_by_side(path: str, remote: bool) -> None:
-    def at_once(size: int) -> int:
-        task: Any = SimpleNamespace(file=SimpleNamespace(file_path=path, file_size_in_bytes=size))
-        return table_scan._files_at_once([task] * 3)
-
-    assert at_once(2 << 20) == (max(16, usable_cpus()) if remote else usable_cpus())
-    assert at_once(1 << 10) == (max(32, usable_cpus()) if remote else usable_cpus())
-    assert table_scan._files_at_once([]) == 1
 
 
 def test_scans_of_one_table_in_several_threads(spark_tables: SparkTables, table_kms: MemoryKms) -> None:

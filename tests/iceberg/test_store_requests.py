@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from ags1.errors import AuthenticationError
+from ags1.errors import AuthenticationError, UnsupportedError
 from ags1.iceberg import (
     EncryptedTable,
     MaintenancePolicy,
@@ -23,6 +23,7 @@ from ags1.iceberg import (
     encrypt_table,
     expire_snapshots,
     load_table,
+    open_table,
     rekey_table,
     relocate_table,
 )
@@ -32,7 +33,8 @@ from ags1.iceberg.walk import table_verification
 from ags1.kms import MemoryKms
 from ags1.parquet.rewrite import page_copy
 from ags1.parquet.verify import module_walk
-from ags1.storage import SEQUENTIAL_PIECE, Location, identity_of, list_files, open_output, read_whole, remove
+from ags1.storage import SEQUENTIAL_PIECE, SMALL, Location, identity_of, list_files, open_output, read_whole, remove
+from tests.iceberg.warehouse import SparkTables, local_path
 from tests.servers.proxy import ShapingProxy
 from tests.servers.s3 import S3Server
 
@@ -268,6 +270,43 @@ def test_a_fault_in_a_file_that_was_requested_ahead_is_that_of_its_file_alone(
     # What was requested ahead, and not taken, is not there for the next scan.
     rows = load_table(None, table, kms=kms, properties=properties).scan(limit=300).to_arrow()
     assert rows.num_rows == 300
+
+
+def test_tables_of_spark_have_the_rows_and_the_report_in_a_store_that_they_have_on_the_disk(
+    spark_tables: SparkTables, table_kms: MemoryKms, s3_server: S3Server, s3_bucket: str, proxy: ShapingProxy
+) -> None:
+    """Every form of data files and deletes; each small data file is requested once."""
+    store = s3_server.store(s3_bucket)
+    properties = options(s3_server.through(proxy.endpoint))
+    for name, made in spark_tables.items():
+        for path in made.location.rglob("*"):
+            if path.is_file() and not path.name.startswith("."):
+                store.put(f"{name}/{path.relative_to(made.location)}", path.read_bytes())
+        here = open_table(made.metadata, table_kms, allow_plaintext=True)
+        there = open_table(
+            f"s3://{s3_bucket}/{name}/metadata/{Path(made.metadata).name}", table_kms, properties=properties,
+            allow_plaintext=True, moved_from=made.location.as_uri(), allowed_locations=[f"s3://{s3_bucket}/"],
+        )  # fmt: skip
+        proxy.forget()
+        rows = rows_if_read(there)
+        assert rows == rows_if_read(here), name
+        requests = {path.rpartition("/")[2]: methods for path, methods in by_object(proxy, s3_server).items()}
+        if rows is not None:
+            paths = [local_path(each.file.file_path) for each in here.scan().plan_files()]
+            data = {each.name for each in paths if each.is_relative_to(made.location) and each.stat().st_size <= SMALL}
+            assert {each: requests[each] for each in data} == {each: ["GET"] for each in data}, name
+        reports = [each.verify() for each in (there, here)]
+        kinds = [sorted((each.severity, each.code) for each in report.findings) for report in reports]
+        assert kinds[0] == kinds[1], name
+        assert reports[0].facts == reports[1].facts, name
+
+
+def rows_if_read(table: EncryptedTable) -> str | None:
+    """The rows, in which NaN equals NaN; None if ags1 does not read this table."""
+    try:
+        return repr(table.scan().to_arrow().to_pylist())
+    except UnsupportedError:
+        return None
 
 
 def test_a_table_in_a_store_is_rekeyed_and_the_old_key_opens_nothing(

@@ -322,6 +322,10 @@ class EncryptedFileIO(FileIO):
     def place(self, location: str) -> Location:
         """Return where a file is; UnsupportedError: outside the directories that the table's files may be in."""
         self.locations.check(location)
+        return self.unchecked_place(location)
+
+    def unchecked_place(self, location: str) -> Location:
+        """As :meth:`place`, to decide how files are read, and not to read one."""
         return location_of(moved(location, self.expected.moved_from), self.properties)
 
     def stored(self, location: str, expected: int | None = None) -> StoredFile:
@@ -403,11 +407,15 @@ class EncryptedInputFile(InputFile):
         self._io = file_io
         self._request: Request[Source] | None = None
 
-    def begin(self, known: KnownFile | None) -> EncryptedInputFile:
-        """Request a known file now; :meth:`open` and :meth:`source` wait for the response, once."""
-        if known is not None:
-            self._request = start(lambda: self._requested(known))
+    def begin(self, known: KnownFile) -> EncryptedInputFile:
+        """Request the file now; :meth:`open` and :meth:`source` wait for the response, once."""
+        self._request = start(lambda: self._requested(known))
         return self
+
+    def cancel(self) -> None:
+        """Do not request the file, if that has not begun."""
+        if self._request is not None:
+            self._request.cancel()
 
     def source(self, known: KnownFile) -> Source:
         """The stored bytes. As :meth:`EncryptedFileIO.source`."""

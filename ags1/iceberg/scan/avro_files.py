@@ -35,7 +35,7 @@ def read_task(scan: Any, task: Any) -> Iterator[tuple[int, pyarrow.RecordBatch]]
     A FormatError names a file that is damaged or does not fit the table.
     """
     path = task.file.file_path
-    with scan.io.new_input(path).open() as file:
+    with scan.ahead.input_of(path).open() as file:
         with naming(path, "its schema cannot be read"):
             container = _Container(file, name_mapping(scan))
             file_schema = iceberg_schema(container.record, lambda field_id: expected_type(scan, field_id))

@@ -27,6 +27,7 @@ from pyiceberg.table import FileScanTask
 
 from ags1.core.blocks import usable_cpus
 from ags1.iceberg.deletes import DeletionVector, EqualityDeletes
+from ags1.iceberg.files.ahead import FilesAhead
 from ags1.iceberg.files.file_io import naming
 from ags1.iceberg.scan._equality_deletes import DeletedKeys
 from ags1.iceberg.scan.deletion_vectors import deleted_positions, read_position_deletes
@@ -43,7 +44,7 @@ from ags1.iceberg.scan.projection import (
 )
 from ags1.iceberg.scan.row_filter import FilteredColumn, RowFilter, ValueRange, of_row_group
 from ags1.iceberg.scan.row_groups import BYTES, RowGroups
-from ags1.storage import Location, are_small_objects, files_at_once, threads_and_ahead
+from ags1.storage import are_small_objects, files_at_once, threads_and_ahead
 from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
@@ -78,8 +79,7 @@ class EncryptedArrowScan:
         self._filter, self._limit = row_filter, limit
         self._groups_at_once, self._use_threads = 1, True
         self._row_groups: Mapping[str, Sequence[int]] = {}
-        # Small files of a store that are requested already.
-        self._begun: dict[str, Any] = {}
+        self.ahead = FilesAhead(file_io)
         # Files of a table have few schemas, one after the other.
         self._known: tuple[pyarrow.Schema, Schema, FileColumns] | None = None
         self._whole: dict[tuple[int, ...], tuple[FurtherColumns, EncryptedArrowScan]] = {}
@@ -141,35 +141,35 @@ class EncryptedArrowScan:
         self._row_groups = row_groups or {}
         if not all(isinstance(task, ScanTask) for task in tasks):
             raise TypeError("tasks must be those of EncryptedTableScan.plan_files()")
-        at_once = _files_at_once(tasks)
+        sizes = [task.file.file_size_in_bytes for task in tasks]
+        # Of a copied table, where the copy is.
+        place = self.io.unchecked_place(tasks[0].file.file_path if tasks else ".")
+        at_once = files_at_once(place, sizes, usable_cpus())
         # Threads within a file cost more than threads for files; they are for what waits, or has no others beside it.
         self._groups_at_once = max(1, min(at_once, _GROUPS) // max(1, len(tasks)))
         self._use_threads = waiting is not None or len(tasks) < at_once
-        coming: Iterable[ScanTask] = tasks
-        threads, ahead = at_once, 2
-        if _are_small_objects(tasks):
-            coming, (threads, ahead) = self._requested(tasks), threads_and_ahead(usable_cpus())
+        coming, threads, ahead = iter(tasks), at_once, 2
+        if are_small_objects(place, sizes):
+            coming = self.ahead.requested(tasks, self._known_file)
+            threads, ahead = threads_and_ahead(usable_cpus())
         each_waiting = None if waiting is None else waiting // (ahead * threads)
         deleted_of = self._deleted_positions(tasks, at_once)
         keys = self._deleted_keys(tasks, at_once)
 
         def read(task: ScanTask) -> Generator[pyarrow.RecordBatch, None, None]:
-            return self._rows(task, deleted_of(task), keys)
+            try:
+                yield from self._rows(task, deleted_of(task), keys)
+            finally:
+                self.ahead.forget(task.file.file_path)
 
         streams = streams_in_parallel(read, coming, threads, size=BYTES, most=each_waiting, ahead=ahead)
-        try:
-            with closing(streams):
-                for task, batches in zip(tasks, streams, strict=True):
-                    yield FileRows(task, deleted_of(task), batches)
-        finally:
-            self._begun.clear()
+        with closing(self.ahead), closing(streams):
+            for task, batches in zip(tasks, streams, strict=True):
+                yield FileRows(task, deleted_of(task), batches)
 
-    def _requested(self, tasks: Iterable[ScanTask]) -> Iterator[ScanTask]:
-        """Return tasks whose files were requested when they are taken."""
-        for task in tasks:
-            path = task.file.file_path
-            self._begun[path] = self.io.new_input(path).begin(self.io.keys.find(path))
-            yield task
+    def _known_file(self, task: ScanTask) -> tuple[str, Any]:
+        path = task.file.file_path
+        return path, self.io.keys.find(path)
 
     def _rows(
         self, task: Any, positions: list[Any], keys: dict[EqualityDeletes, DeletedKeys]
@@ -289,9 +289,7 @@ class EncryptedArrowScan:
     def _parquet_batches(self, task: Any, positions: list[Any] | None) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
         """Read as PyIceberg does, but with a projection that keeps null lists, and in bounded batches."""
         path = task.file.file_path
-        begun = self._begun.pop(path, None)
-        # The truth of an input file would be its length, a request.
-        with (self.io.new_input(path) if begun is None else begun).open() as file:
+        with self.ahead.input_of(path).open() as file:
             source: Any
             if task.file.file_format == FileFormat.PARQUET:
                 limit = self.io.row_group_limit
@@ -391,21 +389,6 @@ def _hopeful_groups(source: RowGroups, file_schema: Schema, row_filter: RowFilte
         return True in row_filter.possible(ranges)
 
     return [index for index in range(metadata.num_row_groups) if may_pass(metadata.row_group(index))]
-
-
-def _files_at_once(tasks: list[ScanTask]) -> int:
-    """Return the number of files open at once."""
-    if not tasks:
-        return 1
-    return files_at_once(*_places_of(tasks), usable_cpus())
-
-
-def _are_small_objects(tasks: list[ScanTask]) -> bool:
-    return bool(tasks) and are_small_objects(*_places_of(tasks))
-
-
-def _places_of(tasks: list[ScanTask]) -> tuple[Location, list[int]]:
-    return Location(tasks[0].file.file_path), [task.file.file_size_in_bytes for task in tasks]
 
 
 TYPE_CHECKING = False

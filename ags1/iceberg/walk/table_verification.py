@@ -10,13 +10,15 @@ that it alone names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import FormatError, TruncatedError
-from ags1.iceberg.files.file_io import EncryptedFileIO, EncryptedInputFile, KnownFile, refuse_form
+from ags1.iceberg.files.ahead import FilesAhead
+from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, refuse_form
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
 from ags1.storage import DescriptorSource, Location, Source, are_small_objects, threads_and_ahead
@@ -87,8 +89,11 @@ def _checked(
     how = Threads.of_files([place], [each.size for each in files], threads or usable_cpus(), written=False)
     checker, coming = FileChecker(file_io, how.each), iter(files)
     if are_small_objects(place, [each.size for each in files]):
-        at_once, ahead = threads_and_ahead(usable_cpus())
-        how, coming = Threads(at_once, ahead=ahead), checker.requested(files)
+        at_once, ahead = threads_and_ahead(threads or usable_cpus())
+        how, coming = (
+            Threads(at_once, ahead=ahead),
+            checker.ahead.requested(files, lambda file: (file.path, file.known)),
+        )
     above = [*found.manifest_lists.values(), *found.manifests.values()]
     for each in above:
         yield each, checker.read(each)
@@ -97,8 +102,9 @@ def _checked(
     def check(file: TableFile, threads: int | None, within: Progress) -> VerifyReport:
         return checker.check(file, within)
 
-    for file, answer, *_ in run_on_threads(OneByOne(check), coming, how, shared):
-        yield file, answer
+    with closing(checker.ahead):
+        for file, answer, *_ in run_on_threads(OneByOne(check), coming, how, shared):
+            yield file, answer
 
 
 def table_findings(found: TableWalk, allow_plaintext: bool) -> Iterator[Finding]:
@@ -148,19 +154,7 @@ class FileChecker:
     def __init__(self, file_io: EncryptedFileIO, threads: int | None) -> None:
         self._io = file_io
         self._threads = threads
-        # Small files of a store that are requested already.
-        self._begun: dict[str, EncryptedInputFile] = {}
-
-    def requested(self, files: Iterable[TableFile]) -> Iterator[TableFile]:
-        """Yield files, each of which was requested when it is taken."""
-        for file in files:
-            self._begun[file.path] = self._io.new_input(file.path).begin(file.known)
-            yield file
-
-    def _input(self, file: TableFile) -> EncryptedInputFile:
-        begun = self._begun.pop(file.path, None)
-        # Its truth would be its length, a request.
-        return self._io.new_input(file.path) if begun is None else begun
+        self.ahead = FilesAhead(file_io)
 
     def read(self, file: TableFile) -> VerifyReport:
         """Report a manifest list or manifest, which the walk has read whole and so authenticated."""
@@ -186,6 +180,8 @@ class FileChecker:
                 self._check_stream(file, known, report, progress)
         except FAULTS as error:
             _fail(report, error)
+        finally:
+            self.ahead.forget(file.path)
         return _with_conflict(report, file)
 
     def _take_plaintext(self, file: TableFile, report: VerifyReport) -> None:
@@ -202,7 +198,7 @@ class FileChecker:
         if not self._io.expected.allow_plaintext:
             self._take_plaintext(file, report)
             return
-        input_file = self._input(file)
+        input_file = self.ahead.input_of(file.path)
         size, expected = len(input_file), file.length_hint
         if expected is not None and size != expected:
             raise TruncatedError(f"{file.path}: has {size} bytes, but the file above it says {expected}")
@@ -213,7 +209,7 @@ class FileChecker:
 
     def _source(self, file: TableFile, known: KnownFile) -> tuple[Source | Location, int]:
         """Return the stored bytes, which can be read several times, and how many there are."""
-        source = self._input(file).source(known)
+        source = self.ahead.input_of(file.path).source(known)
         if not isinstance(source, DescriptorSource):
             return source, source.size
         # A pipe was refused here; the file is opened again where it is read.
