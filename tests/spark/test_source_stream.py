@@ -220,9 +220,25 @@ def test_what_was_expired_before_it_was_read_comes_as_far_as_it_is_left(
     assert rows(reader, reader.initialOffset(), first) == ["a"]
     # The file of version 2 was replaced by version 4, with which it comes.
     assert rows(reader, first, second) == []
-    third = {**second, "version": 3}
+    third = latest(reader, second)
     assert rows(reader, second, third) == ["c"]
-    assert rows(reader, third, {**third, "version": 4}) == ["changed"]
+    assert rows(reader, third, latest(reader, third)) == ["changed"]
+
+
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_an_older_copy_that_others_have_added_to_is_not_read_on(
+    grown: Callable[..., StreamReader], tmp_path: Path, kms_url: str, more: int
+) -> None:
+    """Files of the versions up to the one that was read would never come."""
+    reader = grown()
+    end = latest(reader, reader.initialOffset())
+    for number in (2, 3):
+        (tmp_path / "vault" / "_ags1" / f"v-{number}.json").unlink()
+    for number in range(1 + more):
+        (tmp_path / "raw" / f"new-{number}.txt").write_text("new")
+        dataset.encrypt(tmp_path / "raw", tmp_path / "vault", load(kms_url), "lake").close()
+    with pytest.raises(AuthenticationError, match=r"an older copy was put back|is expected: it was replaced"):
+        reader.partitions(end, latest(reader, end))
 
 
 def test_versions_that_come_while_a_batch_is_read_do_not_disturb_it(

@@ -171,7 +171,13 @@ def _decryption(options: SourceOptions, *, plaintext: bool) -> Any:
 class DatasetFiles:
     """The files of one version of a dataset, by default the last one, which must be the expected one."""
 
-    def __init__(self, options: SourceOptions, number: int | None = None, digest: str | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        number: int | None = None,
+        digest: str | None = None,
+        pins: datasets.Pins | None = None,
+    ) -> None:
         _refuse_options(
             options, _OF_FILES, "is for single files, and this is a dataset, whose manifests have all of it"
         )
@@ -190,6 +196,7 @@ class DatasetFiles:
                 expected_version=expected,
                 expected_digest=digest,
                 key_id=options.key_id or None,
+                pins=pins,
                 threads=options.threads,
             )
         except FileNotFoundError:

@@ -18,7 +18,7 @@ import datetime
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -30,8 +30,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ags1.dataset import DatasetEntry
-from ags1.dataset.versions import read_latest
+from ags1.dataset import DatasetEntry, Pins
+from ags1.dataset.versions import read_latest, read_version
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.spark.engine.captured import CapturedSession
 from ags1.spark.engine.locations import locate
@@ -380,7 +380,17 @@ class StreamReader(DataSourceStreamReader):
         found = read_latest(location)
         if found is None:
             raise no_dataset(location)
-        return {"version": found.version, "dataset": found.uuid}
+        return {"version": found.version, "digest": found.digest, "dataset": found.uuid}
+
+    def _earlier(self, now: dict[str, Any], number: int) -> dict[str, Any]:
+        """The offset of an older version; its digest is "" if there is no such version any more."""
+        if number == now["version"]:
+            return now
+        digest = ""
+        if number:
+            with suppress(FileNotFoundError):
+                digest = read_version(locate(self._options.path[0], self._options.session), number).digest
+        return {**now, "version": number, "digest": digest}
 
     def initialOffset(self) -> dict[str, Any]:
         """The offset of a query without a checkpoint."""
@@ -391,7 +401,7 @@ class StreamReader(DataSourceStreamReader):
         first = 1 if starting == "earliest" else int(starting)
         if first > now["version"] + 1:
             raise ValueError(f"the option starting_version is {first}, and the dataset has version {now['version']}")
-        return {**now, "version": first - 1}
+        return self._earlier(now, first - 1)
 
     def latestOffset(self) -> dict[str, Any]:
         """The end of the next batch. The KMS is not called."""
@@ -412,7 +422,7 @@ class StreamReader(DataSourceStreamReader):
     def _end_after(self, start: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         """Where a batch ends by the limit of the options."""
         self._refuse_another(start, now)
-        return {**now, "version": min(now["version"], start["version"] + self._most)} if self._most else now
+        return self._earlier(now, min(now["version"], start["version"] + self._most)) if self._most else now
 
     def _refuse_another(self, start: dict[str, Any], now: dict[str, Any]) -> None:
         if start["dataset"] != now["dataset"]:
@@ -433,22 +443,23 @@ class StreamReader(DataSourceStreamReader):
         self._position = end
         if start == end:
             return []
-        with closing(self._opened(end)) as source:
+        with closing(self._opened(start, end)) as source:
             files = self._files(source, start["version"], end["version"])
             return [
                 InputPartition(packed(source.identity, splits))
                 for splits in plan(self._rows.checked(files), self._options)
             ]
 
-    def _opened(self, offset: dict[str, Any]) -> DatasetFiles:
-        """The version of an offset; if that was expired, the last one."""
+    def _opened(self, start: dict[str, Any], end: dict[str, Any]) -> DatasetFiles:
+        """The version at the end of a batch, made from that at its start; if it was expired, the last one."""
+        read = Pins(start["dataset"], version=start["version"], digest=start["digest"] or None)
         try:
-            source = DatasetFiles(self._options, number=offset["version"])
+            source = DatasetFiles(self._options, number=end["version"], pins=read)
         except FileNotFoundError:
-            source = DatasetFiles(self._options)
+            source = DatasetFiles(self._options, pins=read)
         try:
             # What was read without a key is not authentic; what was opened is.
-            self._refuse_another(offset, {"version": source.dataset.version, "dataset": source.dataset.uuid})
+            self._refuse_another(end, {"version": source.dataset.version, "dataset": source.dataset.uuid})
         except BaseException:
             source.close()
             raise
