@@ -9,6 +9,7 @@ make one; and an older copy, or another dataset of the same key, is authentic as
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,8 @@ from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
 from ags1.storage import Location, inside, no_pins, read_pins, write_pins
 from ags1.support.arguments import at_least_one, spelled
 from ags1.support.typing import Any
+
+_LOG = logging.getLogger("ags1.dataset")
 
 ATTEMPTS = 100
 """How often a change is committed on top of other writers' versions, unless the caller says so."""
@@ -49,8 +52,8 @@ class Pins:
         Raises
         ------
         AuthenticationError
-            It is of another dataset, older than the pinned version, another content under its number, or was not made
-            from it. (What versions that were expired were made from is not known.)
+            The version is of another dataset, is older than the pinned version, has other content under the same number,
+            or was not made from the pinned version. If the versions between were expired, that is not known, and a warning is logged.
         KeyAccessError
             It is under another master key.
         """
@@ -83,7 +86,10 @@ class Pins:
         try:
             made = made_since(where, found, self.version)
         except (Ags1Error, OSError):
-            # Expired, or damaged: nothing shows what was there before.
+            _LOG.warning(
+                "%s: versions between the pinned one, %d, and %d were expired or are damaged, so the pin does not show "
+                "whether version %d was made from an older copy", where, self.version, found.version, found.version,
+            )  # fmt: skip
             return
         # After damage, whoever restores a version goes back knowingly, and names the damaged one as its parent.
         if made[0].parent != self.digest and not any(each.operation == "restore" for each in made):

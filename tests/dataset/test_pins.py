@@ -210,7 +210,9 @@ def test_a_pin_of_another_dataset_is_not_called_an_older_copy(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_older_copy_is_refused_however_many_versions_others_have_made_from_it(tmp_path: Path, seed: int) -> None:
+def test_an_older_copy_is_refused_however_many_versions_others_have_made_from_it(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     chooser = random.Random(seed)
     vault, raw = tmp_path / "vault", tmp_path / "raw"
 
@@ -228,9 +230,12 @@ def test_an_older_copy_is_refused_however_many_versions_others_have_made_from_it
     # What was made from the pinned version is accepted, whether or not the versions between are there.
     add(chooser.randrange(1, 5))
     dataset.open(vault, kms(), pins=pins).close()
+    assert not caplog.messages
     with dataset.open(vault, kms()) as found:
         found.expire(older_than=None, grace=0)
     dataset.open(vault, kms(), pins=pins).close()
+    was_expired = pins.version + 1 not in numbers(Location(vault))
+    assert ["the pin does not show" in text for text in caplog.messages] == [True] * was_expired
     shutil.rmtree(vault)
     shutil.move(copied, vault)
     for number in range(chooser.randrange(2, pins.version + 1), pins.version + 1):
