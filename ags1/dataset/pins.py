@@ -52,8 +52,9 @@ class Pins:
         Raises
         ------
         AuthenticationError
-            The version is of another dataset, is older than the pinned version, has other content under the same number,
-            or was not made from the pinned version. If the versions between were expired, that is not known, and a warning is logged.
+            The version is of another dataset, is older than the pinned version, has other content under its number, or
+            was not made from the pinned version. If the versions between were expired, nobody can tell, and a
+            warning is logged.
         KeyAccessError
             It is under another master key.
         """
