@@ -398,7 +398,7 @@ def test_verifying_names_every_file_that_fails_and_why(lake: Lake) -> None:
     lake.encrypt()
     sound = lake.verify()
     assert {each.status for each in sound.values()} == {"ok"}
-    assert all(each.detail == (None, True) for each in sound.values())
+    assert all(each.detail == (None, True, "no-prefix") for each in sound.values())
     flip_page(Path(lake.vault.join("a.parquet")))
     Path(lake.vault.join("p=1/000000_0")).write_bytes(plain())
     found = lake.verify()
