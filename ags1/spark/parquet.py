@@ -228,7 +228,8 @@ def rekey_parquet(
     old_aad_prefix, old_algorithm, check_footer_integrity, allow_plaintext
         How the source is read, as for :func:`decrypt_parquet`; so is cache_seconds.
     plaintext_columns, drop_bloom_filters
-        As for ``ags1.parquet.rekey_file``: it is an error if other encrypted columns of a file would become plaintext.
+        As for ``ags1.parquet.rekey_file``: it is an error if other encrypted columns of a file would become plaintext,
+        and without encrypt_all, if columns with keys of their own would be under the footer key.
     spark, source, target, footer_key_id, column_key_ids, aad_prefix, data_page_v2, missing_columns, include, exclude, \
 others, parallelism, threads, on_error, resume, progress, **encryption
         As for :func:`encrypt_parquet`.

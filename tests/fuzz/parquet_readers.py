@@ -311,7 +311,7 @@ def key_material(data: bytes) -> None:
 
         calls: list[Callable[[], Any]] = [
             lambda: parquet.decrypt_file(path, target, decryption),
-            lambda: parquet.rekey_file(path, target, decryption, parquet.EncryptionConfig(KEY)),
+            lambda: parquet.rekey_file(path, target, decryption, parquet.EncryptionConfig(KEY, encrypt_all=True)),
             lambda: parquet.rotate_file(path, target, service),
         ]
         for call in calls:

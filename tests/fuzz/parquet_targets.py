@@ -270,7 +270,7 @@ def decrypt_parquet(data: bytes) -> None:
     assert len({each is None for each in made}) == 1, "what is refused depends on where it lies"
     for source in sources(changed):
         read_all(source, decryption)
-    encryption = parquet.EncryptionConfig(COLUMN_KEY)
+    encryption = parquet.EncryptionConfig(COLUMN_KEY, encrypt_all=True)
     attempt(lambda sink: parquet.rekey_file(changed, sink, decryption, encryption, threads=threads))
     if changed == whole:
         assert made[0] is not None, "refused an authentic file"

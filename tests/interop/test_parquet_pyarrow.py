@@ -375,6 +375,7 @@ def test_a_public_file_is_re_keyed(name: str, algorithm: str, plaintext_footer: 
         config = EncryptionConfig(
             file.footer_key,
             column_keys=keys,
+            encrypt_all=keys is None,
             algorithm=algorithm,
             plaintext_footer=plaintext_footer,
             data_page_v2="arrow",

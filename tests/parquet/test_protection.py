@@ -78,7 +78,7 @@ def rekeyed(data: bytes, reading: DecryptionConfig, config: EncryptionConfig, **
         lambda data, config: inspect(data, config),
         lambda data, config: inspect(data),
         lambda data, config: decrypted(data, config),
-        lambda data, config: rekeyed(data, config, EncryptionConfig(KEY)),
+        lambda data, config: rekeyed(data, config, EncryptionConfig(KEY, encrypt_all=True)),
     ],
     ids=["open", "read_table", "inspect", "inspect without keys", "decrypt_file", "rekey_file"],
 )
@@ -100,6 +100,19 @@ def test_a_damaged_beginning_is_noticed(mode: str, size: str, read: Any) -> None
 
 
 # -- columns that become plaintext -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_re_keying_puts_columns_under_the_footer_key_only_if_told_to(plaintext_footer: bool) -> None:
+    """Whoever has the footer key could then read the columns that were kept from them."""
+    secret = encrypted(written(), column_keys={"ssn": KEY, "salary": KEY}, plaintext_footer=plaintext_footer)
+    reading = DecryptionConfig(FOOTER_KEY, column_keys={"ssn": KEY, "salary": KEY})
+    with pytest.raises(ValueError, match="could then read them: ssn, salary; give them keys, or choose `encrypt_all") as no:
+        rekeyed(secret, reading, EncryptionConfig(OTHER_KEY))
+    assert "these columns have keys of their own" in str(no.value)
+    shared = rekeyed(secret, reading, EncryptionConfig(OTHER_KEY, encrypt_all=True))
+    again = rekeyed(shared, DecryptionConfig(OTHER_KEY), EncryptionConfig(FOOTER_KEY))
+    assert read_table(again, DecryptionConfig(FOOTER_KEY)) == table()
 
 
 @pytest.mark.parametrize("before", [{}, {"column_keys": {"ssn": KEY, "salary": KEY}}])
@@ -143,7 +156,7 @@ READERS: dict[str, Any] = {
     "read_table": read_table,
     "read_table of another column": lambda data, config: read_table(data, config, ["id"]),
     "decrypt_file": decrypted,
-    "rekey_file": lambda data, config: rekeyed(data, config, EncryptionConfig(KEY)),
+    "rekey_file": lambda data, config: rekeyed(data, config, EncryptionConfig(KEY, encrypt_all=True)),
 }
 
 

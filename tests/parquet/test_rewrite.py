@@ -484,7 +484,7 @@ def test_a_column_whose_key_is_missing_can_neither_be_decrypted_nor_re_keyed() -
     with pytest.raises(KeyAccessError, match=r"column b is encrypted with a key that was not given"):
         decrypted(secret, reading)
     with pytest.raises(KeyAccessError, match=r"column b is encrypted with a key that was not given"):
-        rekeyed(secret, reading, EncryptionConfig(FOOTER_KEY))
+        rekeyed(secret, reading, EncryptionConfig(FOOTER_KEY, encrypt_all=True))
 
 
 def test_encrypting_what_is_encrypted_and_decrypting_what_is_not_are_refused() -> None:

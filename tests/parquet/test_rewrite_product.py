@@ -82,7 +82,7 @@ class Configuration:
         return EncryptionConfig(
             self.footer_key,
             column_keys=self.column_keys(paths),
-            encrypt_all=self.key_mode == "some columns, all encrypted",
+            encrypt_all=self.key_mode in ("uniform", "some columns, all encrypted"),
             algorithm=self.algorithm,
             plaintext_footer=self.plaintext_footer,
             data_page_v2=self.form,

@@ -167,7 +167,7 @@ def test_every_kind_of_source_gives_the_same(kind: str, threads: int, tmp_path: 
     assert decrypted.getvalue() == expected.getvalue()
     source = sources(buffer.getvalue(), tmp_path, memory)[kind]()
     rekeyed = io.BytesIO()
-    rekey_file(source, rekeyed, DECRYPTION, EncryptionConfig(COLUMN_KEY), threads=threads)
+    rekey_file(source, rekeyed, DECRYPTION, EncryptionConfig(COLUMN_KEY, encrypt_all=True), threads=threads)
     close(source)
     assert differences(open_plain(plain), open_encrypted(rekeyed.getvalue(), COLUMN_KEY)) == []
 
@@ -321,7 +321,7 @@ def test_damage_anywhere_leaves_the_target_as_it_was(tmp_path: Path, kind: str, 
         with pytest.raises((AuthenticationError, FormatError), match=r"damaged data"):
             decrypt_file(source, target, DECRYPTION)
         with pytest.raises((AuthenticationError, FormatError), match=r"damaged data"):
-            rekey_file(source, target, DECRYPTION, EncryptionConfig(COLUMN_KEY))
+            rekey_file(source, target, DECRYPTION, EncryptionConfig(COLUMN_KEY, encrypt_all=True))
         assert target.read_bytes() == OLD
     assert sorted(each.name for each in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
 

@@ -29,7 +29,7 @@ from tests.parquet.reference_writer import AESGCM, Encryption, encrypt_reference
 
 KEY, COLUMN_KEY = KEYS[16], KEYS[32]
 DECRYPTION = parquet.DecryptionConfig(KEY, column_keys={"a": COLUMN_KEY})
-ENCRYPTION = parquet.EncryptionConfig(KEY)
+ENCRYPTION = parquet.EncryptionConfig(KEY, encrypt_all=True)
 REFUSED = (ags1.FormatError, ags1.LimitError, ags1.AuthenticationError)
 LARGEST = (1 << 63) - 1
 # What any of these may take. They take milliseconds; a machine may be busy.

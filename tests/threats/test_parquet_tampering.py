@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[Path, Path], object]] = {
         path.read_bytes(), directory / "out", DECRYPTION
     ),
     "rekey_file": lambda path, directory: parquet.rekey_file(
-        path, directory / "out", DECRYPTION, parquet.EncryptionConfig(KEYS[32])
+        path, directory / "out", DECRYPTION, parquet.EncryptionConfig(KEYS[32], encrypt_all=True)
     ),
     "open": view_all,
 }
@@ -414,7 +414,7 @@ def test_columns_declared_plaintext_in_a_footer_that_is_not_checked(tmp_path: Pa
     path.write_bytes(changed)
     # What was encrypted is no page that anything could read.
     with pytest.raises(ags1.Ags1Error):
-        parquet.rekey_file(path, tmp_path / "out", lax, parquet.EncryptionConfig(KEYS[32]))
+        parquet.rekey_file(path, tmp_path / "out", lax, parquet.EncryptionConfig(KEYS[32], encrypt_all=True))
     assert os.listdir(tmp_path) == ["lake.parquet"]
 
 

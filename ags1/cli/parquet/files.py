@@ -188,8 +188,8 @@ def rekey(
     encryption: Namespace, old: Namespace, columns: Namespace, choice: Namespace, paths: Namespace, work: Namespace
 ) -> int:
     r"""Other keys, another algorithm or footer, more or fewer encrypted columns. An encrypted column that the new
-    options do not name would become plaintext: --plaintext-columns says which may. An AAD prefix stays, unless
-    --aad-prefix gives another one.
+    options do not name would become plaintext: --plaintext-columns says which may. A column with a key of its own
+    gets the footer key only with --encrypt-all. An AAD prefix stays, unless --aad-prefix gives another one.
 
     old and new:
       The options of `ags1 parquet encrypt` say how TARGET is encrypted, the same

@@ -85,6 +85,11 @@ class FileEncryption(HoldsKeys):
         """The beginning of the AAD of every module of the file: prefix and unique part."""
         return (self.aad_prefix or b"") + self.aad_file_unique
 
+    @property
+    def chooses_no_columns(self) -> bool:
+        """Whether all columns have the footer key because nothing else was said: neither names nor `encrypt_all`."""
+        return self._config._column_names is None and not self._config._encrypt_all
+
     def columns(self, paths: Sequence[tuple[str, ...]]) -> list[ColumnKey | None]:
         """Key of each leaf column, or None for one that stays plaintext.
 
@@ -134,7 +139,8 @@ class EncryptionConfig(Config):
         contain dots. Pairs of a list of names and a key are accepted too: ``[(["ssn", "salary"], key)]``. The most
         specific name applies.
     encrypt_all : bool
-        Encrypt columns that `column_keys` does not name with the footer key.
+        Encrypt columns that `column_keys` does not name with the footer key. When a file is re-keyed, columns that had
+        keys of their own too.
     algorithm : str
         "AES_GCM_V1", or "AES_GCM_CTR_V1", in which page contents are not authenticated.
     plaintext_footer : bool
@@ -323,7 +329,11 @@ class EncryptionConfig(Config):
                 "none: make it with ags1.KeyMetadata.generate()"
             )
         return cls(
-            metadata.encryption_key, aad_prefix=metadata.aad_prefix, store_aad_prefix=False, data_page_v2=data_page_v2
+            metadata.encryption_key,
+            encrypt_all=True,
+            aad_prefix=metadata.aad_prefix,
+            store_aad_prefix=False,
+            data_page_v2=data_page_v2,
         )
 
     def with_aad_prefix(self, aad_prefix: Buffer) -> Self:

@@ -151,7 +151,8 @@ def rekey_file(
 
     From any configuration to any other: other keys, another algorithm or footer mode, more or fewer encrypted columns.
     If `encryption` does not cover an encrypted column, the column would become plaintext: this is refused unless
-    `plaintext_columns` names it. Without an AAD prefix in `encryption`, the target keeps that of the source. If
+    `plaintext_columns` names it. A column with a key of its own is put under the footer key only if `encryption` has
+    ``encrypt_all=True``. Without an AAD prefix in `encryption`, the target keeps that of the source. If
     algorithm and AAD prefix stay the same, the unique part of the AAD stays the same too. Column chunks whose key also
     stays the same are copied unchanged after every page was authenticated. (An attacker who can write to the file could
     then replace such a column by its older version. To prevent that, give another `aad_prefix`.)
@@ -173,6 +174,8 @@ def rekey_file(
     ------
     PlaintextColumnsError
         Encrypted columns would become plaintext, and `plaintext_columns` does not name them; a ValueError.
+    ValueError
+        Columns that have keys of their own would be under the footer key, and `encryption` has no ``encrypt_all``.
     AuthenticationError, KeyAccessError, FormatError, TruncatedError, LimitError, ValueError, OSError
         As :func:`decrypt_file` and :func:`encrypt_file`.
     """
@@ -219,6 +222,7 @@ def _rewrite(
         unchanged_aad = made is not None and _keep_aad(file, made)
         if made is not None and plaintext_columns is not None:
             _refuse_plaintext(file, made, plaintext_columns)
+            _refuse_shared(file, made)
         total = file.pages_size
         file.will_read([(0, file.footer.start)])
         advance = counting(progress, total)
@@ -250,6 +254,21 @@ def _refuse_plaintext(file: SourceFile, made: FileEncryption, allowed: list[Colu
             f"{', '.join(map(str, found))}; give {'it a key' if one else 'them keys'}, or name "
             f"{'it' if one else 'them'} in {spelled('plaintext_columns')}",
             found,
+        )
+
+
+def _refuse_shared(file: SourceFile, made: FileEncryption) -> None:
+    """Refuse to put columns that have keys of their own under the footer key, unless `encrypt_all` says so."""
+    if not made.chooses_no_columns:
+        return
+    own = {chunk.column for chunks in file.kept_chunks for chunk in chunks if chunk.own_key}
+    if own:
+        names = ", ".join(str(leaf.name or leaf.path) for index, leaf in enumerate(file.leaves) if index in own)
+        one = len(own) == 1
+        raise ValueError(
+            f"{file.where}{'this column has a key of its own' if one else 'these columns have keys of their own'}, and "
+            f"whoever has the footer key could then read {'it' if one else 'them'}: {names}; give "
+            f"{'it a key' if one else 'them keys'}, or choose {spelled('encrypt_all', True)}"
         )
 
 
