@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ags1.audit.classification import PROTECTIONS, AuditedFile
+from ags1.audit.classification import NOT_ENCRYPTED, PROTECTIONS, AuditedFile
 from ags1.support.arguments import spelled
 from ags1.support.reports import FindingsReport, Record
 from ags1.support.words import counted, made_by, printable, share_text, size_text
@@ -113,14 +113,13 @@ class AuditReport(FindingsReport):
     def verdict(self) -> str:
         """One line: what the exit code says."""
         number = self.counts.get("not-encrypted", 0)
+        allowed = sum(self.totals[each][0] for each in NOT_ENCRYPTED) - number
+        but = f", except {counted(allowed, 'file')} that {spelled('allow')} names" if allowed else ""
         if number:
-            return (
-                f"NOT OK: {counted(number, 'file')} outside of {spelled('allow')} {'is' if number == 1 else 'are'} "
-                "not encrypted"
-            )
+            return f"NOT OK: {counted(number, 'file')} {'is' if number == 1 else 'are'} not encrypted{but}"
         if not self.ok:
             return "NOT OK: something is damaged, or could not be read"
-        return f"ok: all files outside of {spelled('allow')} look encrypted"
+        return f"ok: all files look encrypted{but}"
 
     def _text(self) -> str:
         lines = [f"{self.subject}: {counted(len(self.files), 'file')}, {size_text(self.size)}"]

@@ -14,6 +14,7 @@ import ags1.spark
 from ags1.cli.command import OnSpark
 from ags1.cli.output import OutputClosed, say, say_json, warn
 from ags1.cli.paths import no_file_left
+from ags1.cli.report import code_of
 from ags1.errors import Ags1Error, KeyAccessError, UnsupportedError
 from ags1.iceberg.configuration import configuration_fault
 from ags1.spark.command_session import SparkFailed, as_error, error_of_kind, locate, make_session
@@ -303,9 +304,11 @@ class _Job:
         table = self._in_catalog(arguments.pop("table"))
         report = getattr(ags1.spark, function)(self._session(), table, **arguments)
         problems = getattr(report, "problems", []) if dry_run else []
-        found = {"plan": report.to_dict() if dry_run else None, "report": None if dry_run else report.to_dict()}
-        lines = [str(report)] if dry_run or arguments["progress"] else []
-        return self._tell_of(found, lines, problems[0] if problems else None)
+        fields = report.to_dict()
+        found = {"ok": report.ok, "plan": fields if dry_run else None, "report": None if dry_run else fields}
+        shown = dry_run or arguments["progress"]
+        self._tell_of(found, [str(report)] if shown else [], problems[0] if problems else None)
+        return code_of(report, quiet=not (shown or self._options.json))
 
     def _tell_of(self, fields: dict[str, Any], lines: list[str], error: str | None = None) -> int:
         if self._options.json:

@@ -10,7 +10,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from ags1.cli.output import OutputClosed, forget_output, say
+from ags1.cli.output import OutputClosed, forget_output, say, warn
+from ags1.support.exit_codes import EXIT_DATA, EXIT_OK, EXIT_UNPROTECTED
 from ags1.support.periodic import Periodic
 from ags1.support.words import counted, duration_text, printable, size_text
 
@@ -32,6 +33,14 @@ _MANY = 20
 _RATE_AFTER_SECONDS = 0.02
 _BAR_COLUMNS = 70
 _BAR_WIDTH = 16
+
+
+def code_of(report: Any, *, quiet: bool) -> int:
+    """The exit code for a report or plan; `quiet`: what it left is said here, because the report is not shown."""
+    left = getattr(report, "left", None)
+    if quiet and left:
+        warn(f"ags1: warning: {left}")
+    return EXIT_DATA if not report.ok else EXIT_UNPROTECTED if left else EXIT_OK
 
 
 def in_time(count: int, seconds: float) -> str:

@@ -521,7 +521,7 @@ class Dataset(Closing):
         Returns
         -------
         RunReport
-            ``errors`` lists every damaged file that could not be repaired.
+            ``errors`` lists every damaged file that could not be repaired, ``notes`` objects of no run of this dataset.
         """
         check_run("fail", threads)
         name = relative(prefix) if prefix else ""
@@ -545,6 +545,8 @@ class Dataset(Closing):
             for path, each in damaged.items()
             if path not in written | told and not (dry_run and path in report.paths)
         )
+        stays = "no run of this dataset has written it, and it stays: look at it, and remove it"
+        report.notes += ((each.subject, stays) for each in found if each.code == "foreign")
         return report
 
     def _write(

@@ -518,8 +518,8 @@ class EncryptedTable(TableChanges):
         -------
         VerifyReport
             `checked` has "files", of which everything authenticated, manifest lists and manifests among them; "blocks"
-            of AGS1 and "modules" of Parquet, without those of manifests; "bytes". `facts` has "snapshots" and "files",
-            those that were followed, and "by_kind", the authentic files of each kind.
+            of AGS1; "modules" of Parquet; "bytes". `facts` has "snapshots" and "files", those that were followed, and
+            "by_kind", the authentic files of each kind.
 
             A file that fails has one finding, by path within a kind, with the `details` "kind", "snapshot_ids", those
             that need the file, "error" (name of an exception) or "failed" (blocks or modules). The codes of errors:

@@ -36,7 +36,8 @@ exit codes:
   4    an I/O error: a missing file, a full disk, a store or Spark that failed
   5    not protected: a signed footer, pages without tags, a stream verified
        with --any-length or --length-policy file, a file that an audit does not
-       allow to be plaintext, or a link that was left out
+       allow to be plaintext, old snapshots of a table that a conversion left
+       in plaintext or under old keys, or a link that was left out
   6    another writer changed the same files of a dataset, or the same table:
        run it again
   7    a benchmark is slower than its baseline

@@ -30,7 +30,7 @@ def test_the_report_is_printed(run: Run, here: Path) -> None:
     result = run("audit", "data", "--allow", "*")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("data: 1 file, 19 B\n  plaintext")
-    assert result.out.endswith("ok: all files outside of --allow look encrypted\n")
+    assert result.out.endswith("ok: all files look encrypted, except 1 file that --allow names\n")
 
 
 def test_an_audit_of_nothing_is_no_success(run: Run, here: Path) -> None:
@@ -51,7 +51,10 @@ def test_plaintext_that_is_not_allowed_is_exit_code_5(run: Run, here: Path) -> N
     quiet = run("audit", "data", "--quiet")
     assert (quiet.code, quiet.out) == (5, "")
     assert quiet.err.startswith("ags1: violation: not-encrypted: a.csv")
+    assert result.out.endswith("NOT OK: 1 file is not encrypted\n")
     (here / "data" / "b.md").write_text("text")
+    verdict = "NOT OK: 1 file is not encrypted, except 1 file that --allow names\n"
+    assert run("audit", "data", "--allow", "*.md").out.endswith(verdict)
     assert run("audit", "data", "--allow", "*.md", "--allow", "a.*").code == 0
 
 
@@ -102,6 +105,9 @@ def test_several_locations_have_a_report_each_and_the_worst_exit_code(run: Run, 
     assert [(each["subject"], each["exit_code"]) for each in result.records] == [("data", 5), ("other", 0)]
     assert result.code == 5
     globbed = run("audit", "[do]*", "data", "--allow", "*")
-    assert (globbed.code, globbed.out.count("ok: all files outside of --allow look encrypted")) == (0, 2)
+    assert (globbed.code, globbed.out.count("ok: all files look encrypted, except 1 file that --allow names\n")) == (
+        0,
+        2,
+    )
     missing = run("audit", "x*")
     assert (missing.code, missing.err) == (2, "ags1: no file matches x*\n")

@@ -117,6 +117,9 @@ def test_foreign_files_are_named_and_never_touched(vault: Path, raw: Path) -> No
     (vault / "a.txt").write_bytes(b"under the very path of a file")
     with dataset.open(vault, fresh()) as opened:
         assert kinds(opened.verify()) == {"a.txt": "foreign", "copy": "foreign", "sub/foreign": "foreign"}
+        told = dict(opened.repair(raw).notes)
+        assert sorted(told) == ["a.txt", "copy", "sub/foreign"]
+        assert all("no run of this dataset has written it, and it stays" in each for each in told.values())
         opened.add(raw)
         opened.rewrap("new")
         opened.expire(older_than=None, grace=0)

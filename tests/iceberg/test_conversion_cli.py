@@ -51,7 +51,7 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     assert "snapshot removed" in done.out
     assert not beginning_with(place, PLAINTEXT)
     again = run("rekey", str(place), "--new-key-id", "keyB", "--yes", "--json")
-    assert again.code == 0, again.err
+    assert again.code == 5, again.err
     said = json.loads(again.out)
     assert said["report"]["files"] > 0
     assert said["report"]["key_id"] == "keyB"
@@ -72,6 +72,22 @@ def test_a_table_is_encrypted_and_decrypted_by_two_commands(
     assert done.code == 0, done.err
     assert not beginning_with(place, ENCRYPTED)
     assert read_rows(_table(place), table_kms) == rows
+
+
+def test_old_snapshots_that_a_conversion_left_are_in_the_exit_code(run: Run, place: Path) -> None:  # noqa: F811
+    """Plaintext, or data under a key that leaked, which a script would take for gone."""
+    left = ("NOT all encrypted yet: 1 old snapshot", "the old keys STILL open data: 2 old snapshots")
+    for command, text in zip((["encrypt", "--key-id", "keyA"], ["rekey"]), left, strict=True):
+        done = run(command[0], str(place), *command[1:], "--yes")
+        assert done.code == 5, done.err
+        assert text in done.out
+    again = run("encrypt", str(place), "--key-id", "keyA", "--yes", "-q")
+    assert (again.code, again.out) == (5, "")
+    assert again.err.startswith("ags1: warning: NOT all encrypted yet: 2 old snapshots and all their files may be")
+    assert run("expire", str(place), "--yes").code == 0
+    assert run("encrypt", str(place), "--key-id", "keyA", "--yes", "-q").code == 0
+    quiet = run("rekey", str(place), "--yes", "-q")
+    assert (quiet.code, quiet.out, quiet.err[:46]) == (5, "", "ags1: warning: the old keys STILL open data: 1")
 
 
 def test_what_only_an_encrypted_table_has_is_not_planned_for_a_plaintext_one(run: Run, place: Path) -> None:  # noqa: F811

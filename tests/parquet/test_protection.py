@@ -107,7 +107,9 @@ def test_re_keying_puts_columns_under_the_footer_key_only_if_told_to(plaintext_f
     """Whoever has the footer key could then read the columns that were kept from them."""
     secret = encrypted(written(), column_keys={"ssn": KEY, "salary": KEY}, plaintext_footer=plaintext_footer)
     reading = DecryptionConfig(FOOTER_KEY, column_keys={"ssn": KEY, "salary": KEY})
-    with pytest.raises(ValueError, match="could then read them: ssn, salary; give them keys, or choose `encrypt_all") as no:
+    with pytest.raises(
+        ValueError, match="could then read them: ssn, salary; give them keys, or choose `encrypt_all"
+    ) as no:
         rekeyed(secret, reading, EncryptionConfig(OTHER_KEY))
     assert "these columns have keys of their own" in str(no.value)
     shared = rekeyed(secret, reading, EncryptionConfig(OTHER_KEY, encrypt_all=True))

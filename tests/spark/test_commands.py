@@ -428,6 +428,8 @@ def test_a_table_of_a_catalog_of_pyiceberg_is_converted_and_verified(
     assert verified.code == 0, verified
     planned = spark_job("iceberg", "compact", *options, "--dry-run")
     assert (planned.code, "file" in planned.out) == (0, True), planned
+    again = spark_job("iceberg", "rekey", *options, "--yes")
+    assert (again.code, "the old keys STILL open data: 1 old snapshot" in again.out) == (5, True), again
     wrong = spark_job("iceberg", "verify", "db.t", "--catalog", "prd")
     assert wrong.code == 2
     assert "there is no catalog 'prd' in PyIceberg's configuration" in wrong.err
@@ -454,7 +456,7 @@ def test_parquet_is_encrypted_verified_rekeyed_and_decrypted(spark_job: Job, tmp
     for command, options in (
         ("encrypt", (tmp_path / "plain", vault, "--footer-key-id", "lake", *columns)),
         ("verify", (vault,)),
-        ("rekey", (vault, other, "--footer-key-id", "lake2", "--plaintext-footer")),
+        ("rekey", (vault, other, "--footer-key-id", "lake2", "--encrypt-all", "--plaintext-footer")),
         ("decrypt", (other, back)),
     ):
         answer = spark_job("parquet", command, *options, "--json")

@@ -478,7 +478,9 @@ def test_what_a_reader_insists_on_holds_when_the_versions_of_a_dataset_are_gone(
 
     insisting: list[dict[str, Any]] = [{"key_id": "lake"}, {"expected_version": 7}, {"prefix": "a"}]
     for given in (*insisting, {"version_as_of": 7}):
-        with pytest.raises(ValueError, match=r"is for a dataset, and these are single files \(.*\), or its versions are gone"):
+        with pytest.raises(
+            ValueError, match=r"is for a dataset, and these are single files \(.*\), or its versions are gone"
+        ):
             open_input(chosen(**given))
     right = chosen(aad_prefix="{path}")
     source = open_input(right)

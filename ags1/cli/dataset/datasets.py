@@ -379,8 +379,8 @@ def _warn_of(said: Namespace, report: RunReport) -> None:
     if not said.quiet:
         skipped = [f"warning: {path} was left out: it {reason}" for path, reason in report.skipped]
         warn_some(skipped, "warning: {:,} more were left out (--verbose names them all)", limit)
-        for path, note in report.notes:
-            warn(f"ags1: warning: {path}: {note}")
+        notes = [f"warning: {path}: {note}" for path, note in report.notes]
+        warn_some(notes, "warning: {:,} more (--verbose names them all)", limit)
     failures = [with_name(path, describe(failure)) for path, failure in report.errors]
     warn_some(failures, "... and {:,} more (--verbose names them all)", limit)
 

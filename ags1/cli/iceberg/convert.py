@@ -10,9 +10,8 @@ from ags1.cli.command import OnSpark
 from ags1.cli.iceberg.opening import CATALOG_ON_SPARK, CONVERSION, NAME_ON_SPARK, Opened, opened, table_command
 from ags1.cli.iceberg.tables import naming
 from ags1.cli.output import agreed, say, say_json, warn
-from ags1.cli.report import Reporter
+from ags1.cli.report import Reporter, code_of
 from ags1.errors import KeyAccessError, without_secrets
-from ags1.support.exit_codes import EXIT_DATA
 from ags1.support.typing import Any
 
 TYPE_CHECKING = False
@@ -25,7 +24,8 @@ what happens:
   Pages of Parquet files are moved, not decoded. Every file goes to a new path,
   and one commit makes the new files the table's: until then the table is as it
   was. A run that was killed is resumed by the next one. Old snapshots keep
-  their files until they are expired.
+  their files until they are expired: while these are plaintext, or under old
+  keys, the exit code is 5.
 """
 _SHOWN = "statistics partition-paths"
 _STEPS = ("enable", "convert", "expire")
@@ -226,7 +226,7 @@ def planned_and_done(
                 _say(str(report))
     if said.json:
         say_json({**record, "error": problems[0] if problems else None})
-    return 0 if (planned if report is None else report).ok else EXIT_DATA
+    return code_of(planned if report is None else report, quiet=said.quiet and not said.json)
 
 
 def _say(text: str) -> None:

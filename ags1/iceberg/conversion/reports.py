@@ -52,6 +52,14 @@ class _Conversion(Report):
     dropped_statistics: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def _left_in(self, old: list[int]) -> str | None:
+        """What old snapshots keep that was to go, or None."""
+        if self.change == "rekey" and old:
+            return f"the old keys STILL open data: {_old_snapshots(len(old))} are under them until {_EXPIRE}"
+        if self.change == "encrypt" and self.plaintext:
+            return f"NOT all encrypted yet: {_old_snapshots(len(self.plaintext))} may be plaintext until {_EXPIRE}"
+        return None
+
     def _title(self) -> str:
         return f"{self.table}: {self.change}" + (f", master key {self.key_id}" if self.key_id else "")
 
@@ -119,6 +127,11 @@ class ConversionPlan(_Conversion):
         """Whether there is nothing to do."""
         moves = self.change == "relocate" or any(self.files.values()) or self.finished or self.refs
         return not (moves or self.settings or self.dropped_statistics or (self.expires and self.snapshots))
+
+    @property
+    def left(self) -> str | None:
+        """Where there is nothing to do: what old snapshots keep, plaintext or data under old keys. Otherwise None."""
+        return self._left_in(self.snapshots) if self.is_empty else None
 
     @property
     def ok(self) -> bool:
@@ -272,6 +285,11 @@ class ConversionReport(_Conversion):
     old_keys: OldKeyReport | None = None
 
     @property
+    def left(self) -> str | None:
+        """What old snapshots keep, plaintext or data under old keys, until they are expired; None if nothing."""
+        return self._left_in(self.remaining)
+
+    @property
     def ok(self) -> bool:
         """Whether old keys open nothing of the branches and tags."""
         return self.old_keys is None or not (self.old_keys.refs or self.old_keys.files)
@@ -285,23 +303,16 @@ class ConversionReport(_Conversion):
             lines.append(f"{printable(ref)}: snapshot {snapshot}")
         if self.expired is not None:
             lines.append(str(self.expired))
-        if self.plaintext if self.change == "encrypt" else self.remaining:
-            lines.append(self._left())
+        if self.left is not None:
+            lines.append(self.left)
+        elif self.change != "encrypt" and self.remaining:
+            lines.append(f"{_old_snapshots(len(self.remaining))} stay encrypted, and need the KMS, until {_EXPIRE}")
         lines += _lines(_KEPT, self.statistics)
         lines += _lines("statistics file that was removed", self.dropped_statistics)
         lines += _lines("note", self.notes)
         if self.old_keys is not None:
             lines.append(str(self.old_keys))
         return "\n".join(lines)
-
-    def _left(self) -> str:
-        old = _old_snapshots(len(self.remaining))
-        if self.change == "rekey":
-            return f"the old keys STILL open data: {old} are under them until {_EXPIRE}"
-        if self.change == "encrypt":
-            old = _old_snapshots(len(self.plaintext))
-            return f"NOT all encrypted yet: {old} may be plaintext until {_EXPIRE}"
-        return f"{old} stay encrypted, and need the KMS, until {_EXPIRE}"
 
 
 @dataclass

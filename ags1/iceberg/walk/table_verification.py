@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ags1.core.blocks import usable_cpus
+from ags1.core.layout import block_count, plaintext_length
 from ags1.errors import FormatError, TruncatedError
 from ags1.iceberg.files.ahead import FilesAhead
 from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, refuse_form
@@ -165,7 +166,7 @@ class FileChecker:
         elif file.encryption == PLAINTEXT:
             self._take_plaintext(file, report)
         else:
-            report.checked["bytes"] = file.size
+            report.checked = {"blocks": block_count(plaintext_length(file.size)), "bytes": file.size}
         return _with_conflict(report, file)
 
     def check(self, file: TableFile, progress: Progress | None = None) -> VerifyReport:
