@@ -47,13 +47,7 @@ from ags1.storage.outputs import FsspecOutput, LocalOutput, open_output
 from ags1.storage.pin_files import no_pins, read_pins, write_pins
 from ags1.storage.read_ahead import SEQUENTIAL_PIECE, STREAM_BUDGET, Budget, PlannedSource, ReadAhead
 from ags1.storage.same_file import is_same, refuse_same, refuse_writing_into
-from ags1.storage.side_by_side import (
-    REQUESTS_AT_ONCE,
-    SMALL_FILES_AT_ONCE,
-    are_small_objects,
-    files_at_once,
-    threads_and_ahead,
-)
+from ags1.storage.side_by_side import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, are_small_objects, files_at_once
 from ags1.storage.sorted_listing import SortedListing
 from ags1.storage.sources import (
     SMALL,

@@ -3,8 +3,8 @@
 this machine     as many as there are CPUs: the work is the cost
 a store          more: the wait for a response is the cost
   small files    a request each way: with 20 ms, 32 of them are 1,600 requests in a second. Files that are only read
-                 are requested ahead, and as many threads as there are CPUs work on them: more threads would hand
-                 Python's lock to each other after every native call
+                 are requested ahead, for few threads: many would hand Python's lock to each other after every native
+                 call
   large files    fewer: each has several requests under way
 """
 
@@ -28,15 +28,6 @@ _READ_AT_ONCE, _WRITTEN_AT_ONCE = 16, 12
 def are_small_objects(place: Location, sizes: Sequence[int]) -> bool:
     """Whether these are several small objects of a store, each of which is one request."""
     return place.is_object and len(sizes) > 1 and sum(sizes) <= SMALL * len(sizes)
-
-
-def threads_and_ahead(cpus: int) -> tuple[int, int]:
-    """Return how many threads work on small objects that are requested ahead, and how many of them each has ahead.
-
-    There are two at least: work of a single thread is done by its caller, without anything ahead.
-    """
-    threads = max(2, min(cpus, REQUESTS_AT_ONCE))
-    return threads, -(-REQUESTS_AT_ONCE // threads)
 
 
 def files_at_once(place: Location, sizes: Sequence[int], cpus: int, *, written: bool = False) -> int:

@@ -84,12 +84,11 @@ def streams_in_parallel(
     *,
     size: Callable[[Result], int],
     most: int | None = None,
-    ahead: int = 2,
 ) -> Generator[Iterator[Result], None, None]:
     """Yield an iterator over the results of each item, in order; the number of running and waiting calls is bounded.
 
     Results of which the sum of `size` reaches `most` wait for each item, and its thread with them; without `most`, all.
-    `ahead` items are taken for each thread. What is left of an iterator when the next one is requested is discarded.
+    What is left of an iterator when the next one is requested is discarded.
     """
     waiting: deque[_Results[Result]] = deque()
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ags1-parallel") as executor:
@@ -97,7 +96,7 @@ def streams_in_parallel(
             for item in items:
                 waiting.append(_Results(size, most))
                 executor.submit(waiting[-1].fill, work, item)
-                if len(waiting) >= ahead * threads:
+                if len(waiting) >= 2 * threads:
                     yield waiting[0].taken()
                     waiting.popleft().stop()
             while waiting:

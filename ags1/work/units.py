@@ -29,8 +29,6 @@ Progress: TypeAlias = Callable[[int, int | None], object]
 
 BATCH_UNITS, _BATCH_BYTES = 64, 4 << 20
 _REQUESTS = 32
-# Units of at most so many bytes on average are mostly calls of Python and of the system.
-_BRIEF = 64 << 10
 # A thread that works for less than this part of the time waits for something.
 _WAITS = 4
 _FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -84,6 +82,8 @@ class Work:
     """Errors of a unit; other exceptions are faults of the program."""
     are_local = False
     """Whether all files of it are of this machine."""
+    brief = 64 << 10
+    """Units of at most so many bytes on average are mostly calls of Python and of the system."""
 
     def size_of(self, unit: Any) -> int:
         """Bytes of a unit."""
@@ -314,7 +314,7 @@ def run_on_threads(
 
     def is_brief(batch: UnitBatch) -> bool:
         # Several threads do such a batch no faster than one.
-        return work.are_local and batch.are_small and sum(batch.sizes) <= len(batch.units) * _BRIEF
+        return work.are_local and sum(batch.sizes) <= len(batch.units) * work.brief
 
     def outcomes(batch: UnitBatch) -> list[UnitOutcome]:
         progress.check()

@@ -73,8 +73,14 @@ class Remote(io.BytesIO):
         return self.getvalue()[offset : offset + size]
 
 
+@every("in_memory", [True, False])
 @every("options", OPTIONS)
-def test_rows_are_those_of_arrows_own_reader(options: dict[str, Any]) -> None:
+def test_rows_are_those_of_arrows_own_reader(
+    options: dict[str, Any], in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_groups, "_IN_MEMORY", 1 << 20 if in_memory else 0)
+    # A footer that is longer than what is read first.
+    monkeypatch.setattr(row_groups, "_TAIL", 100)
     rows, file = sample(500), Plain()
     pq.write_table(rows, file, row_group_size=180, **options)
     for at_once, remote, opened in (
@@ -91,10 +97,12 @@ def test_rows_are_those_of_arrows_own_reader(options: dict[str, Any]) -> None:
         assert sum(batch.num_rows for batch in source.batches([])) == 500
 
 
+@every("in_memory", [True, False])
 @every("options", OPTIONS)
 def test_rows_are_the_same_when_a_batch_has_few_of_them(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(row_groups, "_IN_MEMORY", 1 << 20 if in_memory else 0)
     rows, file = sample(200), io.BytesIO()
     pq.write_table(rows, file, row_group_size=90, **options)
     monkeypatch.setattr(row_groups, "_MOST_ROWS", 7)
@@ -125,7 +133,7 @@ def test_the_longest_value_of_a_dictionary_is_found(codec: str) -> None:
     assert sizes.dictionary == sum(4 + len(each.encode()) for each in values)
     offset, length = sizes.dictionary_place
     stored = chunk[offset - start :][:length]
-    longest = longest_value(stored, column.compression, sizes.dictionary, sizes.dictionary_values)
+    longest = longest_value(stored, column.compression, sizes.dictionary)
     assert longest == max(len(each.encode()) for each in values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ags1.storage import REQUESTS_AT_ONCE, Location, are_small_objects, files_at_once, threads_and_ahead
+from ags1.storage import Location, are_small_objects, files_at_once
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,3 @@ def test_files_in_a_store_are_opened_side_by_side(path: str, remote: bool, cpus:
         assert are_small_objects(place, [size] * 3) == (remote and size < 1 << 20)
     assert not are_small_objects(place, [])
     assert not are_small_objects(place, [1])
-
-
-@pytest.mark.parametrize("cpus", [1, 2, 3, 16, 31, 64])
-def test_all_requests_are_under_way_however_many_threads_there_are(cpus: int) -> None:
-    threads, ahead = threads_and_ahead(cpus)
-    assert 2 <= threads <= max(2, min(cpus, REQUESTS_AT_ONCE))
-    assert REQUESTS_AT_ONCE <= threads * ahead < REQUESTS_AT_ONCE + threads

@@ -34,8 +34,7 @@ def test_items_are_taken_a_bounded_number_ahead(ahead: int) -> None:
 
     with closing(in_parallel(lambda item: item, items(), 2, ahead=ahead)) as results:
         assert max(taken - count for count, _ in enumerate(results)) <= 2 * ahead
-    streams = streams_in_parallel(lambda item: iter([item]), items(), 2, size=lambda _: 1, ahead=ahead)
-    with closing(streams):
+    with closing(streams_in_parallel(lambda item: iter([item]), items(), ahead, size=lambda _: 1)) as streams:
         assert max(taken - count for count, _ in enumerate(streams)) <= 2 * ahead
 
 

@@ -34,7 +34,6 @@ REWRAPPED = (
     "no file has a new key: an older metadata file, which stays, and the old master key still open all of them; "
     "new data keys (`ags1 iceberg rekey`) end that"
 )
-ENABLED = 'new files are encrypted; files that are plaintext stay so until the step "convert"'
 STEPS = ("enable", "convert", "expire")
 """The steps of :func:`encrypt_table`, in this order."""
 
@@ -114,7 +113,8 @@ def encrypt_table(
         report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
     else:
         report = _changed_metadata(opened, client, change)
-        report.notes.append(ENABLED)
+        metadata = TableMetadata(state.document.fields)
+        report.unconverted = metadata.with_plaintext({each["snapshot-id"] for each in metadata.refs.values()})
     return _finished(report, opened, client, statistics, converted="convert" in wanted, expire="expire" in wanted)
 
 

@@ -261,6 +261,8 @@ class ConversionReport(_Conversion):
         Old snapshots that still exist.
     plaintext : list of int
         Those of `remaining` that may have plaintext files.
+    unconverted : list of int
+        Without the step "convert": snapshots of branches and tags that may have plaintext files.
     statistics : list of str
         Statistics files that the table names. They are not encrypted.
     dropped_statistics : list of str
@@ -281,12 +283,15 @@ class ConversionReport(_Conversion):
     snapshots: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     remaining: list[int] = field(default_factory=list)
+    unconverted: list[int] = field(default_factory=list)
     expired: ExpiryReport | None = None
     old_keys: OldKeyReport | None = None
 
     @property
     def left(self) -> str | None:
-        """What old snapshots keep, plaintext or data under old keys, until they are expired; None if nothing."""
+        """What is still plaintext or under old keys, and what ends that; None if nothing is."""
+        if self.unconverted:
+            return 'NOT all encrypted yet: only new files are, until the step "convert" (`ags1 iceberg encrypt`)'
         return self._left_in(self.remaining)
 
     @property

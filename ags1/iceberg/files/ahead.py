@@ -5,10 +5,12 @@ items --taken in turn--> a request for the file of each --> a thread: input_of(p
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ags1.iceberg.files.file_io import EncryptedFileIO, EncryptedInputFile, KnownFile
+from ags1.storage import REQUESTS_AT_ONCE
 
 Item = TypeVar("Item")
 
@@ -23,15 +25,19 @@ class FilesAhead:
     def requested(
         self, items: Iterable[Item], file_of: Callable[[Item], tuple[str, KnownFile | None]]
     ) -> Iterator[Item]:
-        """Yield items; the file of each is requested when the item is taken, and held until :meth:`forget`.
+        """Yield items; the file of each is requested while others are worked on, and held until :meth:`forget`.
 
         `file_of` returns the path under which the file will be opened, and what the files above say of it.
         """
+        waiting: deque[Item] = deque()
         for item in items:
             path, known = file_of(item)
             if known is not None:
                 self._begun[path] = self._io.new_input(path).begin(known)
-            yield item
+            waiting.append(item)
+            if len(waiting) == REQUESTS_AT_ONCE:
+                yield waiting.popleft()
+        yield from waiting
 
     def input_of(self, path: str) -> EncryptedInputFile:
         """The file, which may be requested already."""

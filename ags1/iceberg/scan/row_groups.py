@@ -35,6 +35,8 @@ _MOST_ROWS, _BATCH_BYTES = 1 << 20, 64 << 20
 _SMALL_GROUPS = 1 << 20
 # A batch takes this part of the limit, if each of its values is the longest.
 _WORST_PART = 4
+# A file with no more bytes is read to where it would be in memory: Arrow then asks nothing of Python, which has a lock.
+_IN_MEMORY, _TAIL = 4 << 20, 64 << 10
 # Chunks with no more bytes between them are fetched together, as Arrow does.
 _HOLE, _TOGETHER = 8 << 10, 32 << 20
 _REQUESTS = 8
@@ -70,8 +72,8 @@ class RowGroups:
         self._source = _Source(file, is_remote)
         self._limit = limit
         self._at_once, self._use_threads = at_once, use_threads
-        # With nanoseconds, INT96 ends in the year 2262.
-        opened = pyarrow.parquet.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        self._memory = _Memory(self._source) if self._source.size <= _IN_MEMORY else None
+        self._opened = opened = _open(file if self._memory is None else self._memory.file())
         self.metadata = opened.metadata
         self.schema: pyarrow.Schema = opened.schema_arrow
         paths = opened.reader.column_paths
@@ -128,7 +130,12 @@ class RowGroups:
         """Fetch the column chunks of row groups, and check what they become."""
         columns = [[self._place(index, leaf) for leaf in leaves] for index in indexes]
         ranges = _joined((start, length) for places in columns for _, start, length in places)
-        held = _Held(self._source, [start for start, _ in ranges], self._source.parts(ranges))
+        held: _Held | _Memory
+        if self._memory is None:
+            held = _Held(self._source, [start for start, _ in ranges], self._source.parts(ranges))
+        else:
+            held = self._memory
+            held.fetch(ranges)
         walked = PageList()
         found = []
         for index, places in zip(indexes, columns, strict=True):
@@ -153,17 +160,24 @@ class RowGroups:
 
     def _check_group(self, found: _Group) -> None:
         self._check(found.index, sum(each.least for each in found.columns))
-        for refine in (self._find_longest, self._measure):
-            for each in sorted(found.columns, key=lambda each: each.indexed, reverse=True):
-                if each.indexed and found.size > self._limit:
-                    refine(found, each)
-        self._check(found.index, found.size)
+        size, indexed = found.size, [each for each in found.columns if each.indexed]
+        if indexed and (size > self._limit or found.rows_at_once(self._limit) < found.num_rows):
+            for each in indexed:
+                self._find_longest(found, each)
+            size = found.size
+        for each in sorted(indexed, key=attrgetter("indexed"), reverse=True):
+            if size <= self._limit:
+                break
+            size -= each.size
+            self._measure(found, each)
+            size += each.size
+        self._check(found.index, size)
 
     def _find_longest(self, group: _Group, column: _Column) -> None:
         """Set the length of the longest value in the dictionary."""
         pages = column.pages
         values = group.held.part(*pages.dictionary_place)
-        column.longest = longest_value(values, column.codec, pages.dictionary, pages.dictionary_values)
+        column.longest = longest_value(values, column.codec, pages.dictionary)
 
     def _measure(self, group: _Group, column: _Column) -> None:
         """Set the sum of the lengths of the values, for which Arrow reads their places in the dictionary."""
@@ -176,7 +190,7 @@ class RowGroups:
         column.measured = size
 
     def _dictionaries(self, group: _Group, leaf: _Leaf) -> Iterator[tuple[pyarrow.Array, pyarrow.Array]]:
-        reader = self._reader(group, [leaf.name])
+        reader = _open(group.held.file(), self.metadata, [leaf.name]).reader
         for batch in reader.iter_batches(_MOST_ROWS, [group.index], column_indices=[leaf.index], use_threads=False):
             array = batch.column(0)
             while not isinstance(array, pyarrow.DictionaryArray):
@@ -194,7 +208,8 @@ class RowGroups:
         places, indices = [group.index for group in groups], [leaf.index for leaf in leaves]
         size = gathered_bytes = 0
         gathered: list[pyarrow.RecordBatch] = []
-        reader = self._reader(groups[0])
+        shared = self._memory is not None and self._at_once == 1
+        reader = (self._opened if shared else _open(groups[0].held.file(), self.metadata)).reader
         for batch in reader.iter_batches(rows, places, column_indices=indices, use_threads=self._use_threads):
             size += batch.nbytes
             self._check(places[-1], size)
@@ -206,16 +221,12 @@ class RowGroups:
         if gathered:
             yield _one(gathered)
 
-    def _reader(self, group: _Group, dictionaries: list[str] | None = None) -> Any:
-        file = pyarrow.PythonFile(group.held, mode="r")
-        opened = pyarrow.parquet.ParquetFile(
-            file,
-            metadata=self.metadata,
-            read_dictionary=dictionaries,
-            pre_buffer=False,
-            coerce_int96_timestamp_unit="us",
-        )
-        return opened.reader
+
+def _open(file: Any, metadata: Any = None, dictionaries: list[str] | None = None) -> Any:
+    # With nanoseconds, INT96 ends in the year 2262.
+    return pyarrow.parquet.ParquetFile(
+        file, metadata=metadata, read_dictionary=dictionaries, pre_buffer=False, coerce_int96_timestamp_unit="us"
+    )
 
 
 # -- what is decoded -----------------------------------------------------------------------------------------------
@@ -300,7 +311,7 @@ class _Column:
 class _Group:
     """A row group, fetched."""
 
-    def __init__(self, index: int, num_rows: int, held: _Held) -> None:
+    def __init__(self, index: int, num_rows: int, held: _Held | _Memory) -> None:
         self.index, self.num_rows, self.held = index, num_rows, held
         self.columns: list[_Column] = []
 
@@ -358,6 +369,31 @@ class _Source:
         return pyarrow.py_buffer(data)
 
 
+class _Memory:
+    """A small file of which some parts are in memory, each at its offset, first its end; the rest are zeros."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        self._bytes = bytearray(source.size)
+        self._buffer = pyarrow.py_buffer(self._bytes)
+        tail = min(source.size, _TAIL)
+        self.fetch([(source.size - tail, tail)])
+        footer = int.from_bytes(self._bytes[-8:-4], "little") + 8
+        if tail < footer <= source.size:
+            self.fetch([(source.size - footer, footer - tail)])
+
+    def fetch(self, ranges: list[tuple[int, int]]) -> None:
+        with memoryview(self._bytes) as view:
+            for (start, length), part in zip(ranges, self._source.parts(ranges), strict=True):
+                view[start : start + length] = memoryview(part).cast("B")
+
+    def part(self, start: int, length: int) -> pyarrow.Buffer:
+        return self._buffer.slice(start, length)
+
+    def file(self) -> Any:
+        return pyarrow.BufferReader(self._buffer)
+
+
 class _Held:
     """A file of which some parts are in memory, for Arrow."""
 
@@ -375,6 +411,9 @@ class _Held:
                 return self._parts[place].slice(offset, length)
         # Arrow reads a little more after the pages of some writers.
         return self._source.part(start, length)
+
+    def file(self) -> Any:
+        return pyarrow.PythonFile(self, mode="r")
 
     def read_buffer(self, size: int) -> pyarrow.Buffer:
         found = self.part(self._position, max(0, min(size, self._source.size - self._position)))

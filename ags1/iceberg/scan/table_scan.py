@@ -44,7 +44,7 @@ from ags1.iceberg.scan.projection import (
 )
 from ags1.iceberg.scan.row_filter import FilteredColumn, RowFilter, ValueRange, of_row_group
 from ags1.iceberg.scan.row_groups import BYTES, RowGroups
-from ags1.storage import are_small_objects, files_at_once, threads_and_ahead
+from ags1.storage import are_small_objects, files_at_once
 from ags1.support.grouping import grouped
 from ags1.support.parallel import in_parallel, streams_in_parallel
 
@@ -148,11 +148,10 @@ class EncryptedArrowScan:
         # Threads within a file cost more than threads for files; they are for what waits, or has no others beside it.
         self._groups_at_once = max(1, min(at_once, _GROUPS) // max(1, len(tasks)))
         self._use_threads = waiting is not None or len(tasks) < at_once
-        coming, threads, ahead = iter(tasks), at_once, 2
+        coming, threads = iter(tasks), at_once
         if are_small_objects(place, sizes):
-            coming = self.ahead.requested(tasks, self._known_file)
-            threads, ahead = threads_and_ahead(usable_cpus())
-        each_waiting = None if waiting is None else waiting // (ahead * threads)
+            coming, threads = self.ahead.requested(tasks, self._known_file), usable_cpus()
+        each_waiting = None if waiting is None else waiting // (2 * threads)
         deleted_of = self._deleted_positions(tasks, at_once)
         keys = self._deleted_keys(tasks, at_once)
 
@@ -162,7 +161,7 @@ class EncryptedArrowScan:
             finally:
                 self.ahead.forget(task.file.file_path)
 
-        streams = streams_in_parallel(read, coming, threads, size=BYTES, most=each_waiting, ahead=ahead)
+        streams = streams_in_parallel(read, coming, threads, size=BYTES, most=each_waiting)
         with closing(self.ahead), closing(streams):
             for task, batches in zip(tasks, streams, strict=True):
                 yield FileRows(task, deleted_of(task), batches)

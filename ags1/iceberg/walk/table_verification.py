@@ -22,7 +22,7 @@ from ags1.iceberg.files.ahead import FilesAhead
 from ags1.iceberg.files.file_io import EncryptedFileIO, KnownFile, refuse_form
 from ags1.iceberg.metadata.metadata_document import partition_in, partition_names
 from ags1.iceberg.walk.table_walk import FAULTS, KINDS, PARQUET, PLAINTEXT, TableFile, TableWalk, foreign_blocks
-from ags1.storage import DescriptorSource, Location, Source, are_small_objects, threads_and_ahead
+from ags1.storage import SMALL, DescriptorSource, Location, Source, are_small_objects
 from ags1.streams.files import Progress
 from ags1.streams.stream import Reader
 from ags1.support.arguments import at_least_one, spelled
@@ -87,14 +87,11 @@ def _checked(
     """The reports of all files: those above first, then the others as they come, the largest first."""
     files = sorted(found.files.values(), key=lambda each: each.size, reverse=True)
     place = file_io.place(found.location)
-    how = Threads.of_files([place], [each.size for each in files], threads or usable_cpus(), written=False)
+    sizes = [each.size for each in files]
+    how = Threads.of_files([place], sizes, threads or usable_cpus(), written=False)
     checker, coming = FileChecker(file_io, how.each), iter(files)
-    if are_small_objects(place, [each.size for each in files]):
-        at_once, ahead = threads_and_ahead(threads or usable_cpus())
-        how, coming = (
-            Threads(at_once, ahead=ahead),
-            checker.ahead.requested(files, lambda file: (file.path, file.known)),
-        )
+    if are_small_objects(place, sizes):
+        how, coming = Threads(threads or 1), checker.ahead.requested(files, lambda file: (file.path, file.known))
     above = [*found.manifest_lists.values(), *found.manifests.values()]
     for each in above:
         yield each, checker.read(each)
@@ -103,8 +100,10 @@ def _checked(
     def check(file: TableFile, threads: int | None, within: Progress) -> VerifyReport:
         return checker.check(file, within)
 
+    work = OneByOne(check)
+    work.are_local, work.brief = place.is_local, SMALL
     with closing(checker.ahead):
-        for file, answer, *_ in run_on_threads(OneByOne(check), coming, how, shared):
+        for file, answer, *_ in run_on_threads(work, coming, how, shared):
             yield file, answer
 
 
