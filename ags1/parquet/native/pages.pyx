@@ -51,6 +51,8 @@ cdef int64_t FIRST_WINDOW = 256
 cdef int64_t LEAST_AHEAD = 512
 cdef int64_t MOST_AHEAD = 64 << 10
 cdef int64_t MAX_PAGE = 0x7fffffff
+# In a chunk of fewer bytes in memory, headers are found sooner than the GIL could go to another thread and come back.
+cdef int64_t SHORT_WALK = 64 << 10
 cdef enum:
     MAX_VARINT = 10
 
@@ -461,8 +463,11 @@ cdef class PageList:
             self.chunks.append(chunk)
         self.users = -1
         source.walking = True
-        with nogil:
+        if source.descriptor < 0 and chunk.end - chunk.position <= SHORT_WALK:
             status = self.walk(chunk, index, source, max_stored, max_pages)
+        else:
+            with nogil:
+                status = self.walk(chunk, index, source, max_stored, max_pages)
         source.walking = False
         self.users = 0
         if status == GCM_OK:
