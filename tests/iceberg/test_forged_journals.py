@@ -53,7 +53,7 @@ class Attack:
     def __init__(self, table: EncryptedTable, directory: Path, change: ConversionGoal) -> None:
         catalog, client = parts_of(table, KMS)
         self.conversion = Conversion(catalog, client, change)
-        self.view: OpenedState = self.conversion.look()
+        self.view: OpenedState = self.conversion.look(catalog.load())
         (entry,) = self.view.contents.entries()
         task = self.conversion._task(self.view, entry)
         self.source, self.origin = task.source, task.origin

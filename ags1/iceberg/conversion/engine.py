@@ -134,12 +134,9 @@ class Conversion:
 
     # -- what is there -------------------------------------------------------------------------------------------
 
-    def look(self, state: TableState | None = None) -> OpenedState:
-        """Return the table in its current state, or in a given one."""
-        found = state or self.table.load()
-        if state is None:
-            self.table.check_newest(found)
-        return OpenedState(found, self, self._manifests)
+    def look(self, state: TableState) -> OpenedState:
+        """Return the table in this state."""
+        return OpenedState(state, self, self._manifests)
 
     def plan(self, view: OpenedState) -> ConversionPlan:
         """Return the plan. Nothing is written."""
@@ -445,20 +442,21 @@ class Conversion:
 
     # -- the commit ----------------------------------------------------------------------------------------------
 
-    def run(self) -> ConversionReport:
-        """Run the conversion. Before the commit, and after a lost one, the table is unchanged.
+    def run(self, state: TableState) -> ConversionReport:
+        """Run the conversion of the table in this state. Before the commit, and after a lost one, it is unchanged.
 
         A ConflictError reports that another writer committed first each time; another run converts the rest.
         """
-        view = self.look()
+        self.table.check_newest(state)
+        view = self.look(state)
         self.plan(view)
         self.refuse()
         self.move(view)
-        state = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
-        if state is not None:
-            self.prove(state, self.table)
+        committed = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
+        if committed is not None:
+            self.prove(committed, self.table)
         self.forget()
-        return self.finished(state)
+        return self.finished(committed)
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
         self.report.attempts += 1

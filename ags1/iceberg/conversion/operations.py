@@ -110,7 +110,7 @@ def encrypt_table(
     _refuse_other_key(state, key_id)
     opened.check_can_encrypt()
     if "convert" in wanted:
-        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
+        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run(state)
     else:
         report = _changed_metadata(opened, client, change)
         metadata = TableMetadata(state.document.fields)
@@ -149,7 +149,7 @@ def decrypt_table(
     opened, client = parts_of(table, kms)
     state = _loaded(opened, expire=expire)
     change = _decryption(state, opened.name)
-    report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
+    report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run(state)
     return _finished(report, opened, client, DROP, converted=False, expire=expire)
 
 
@@ -210,7 +210,7 @@ def rekey_table(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
     )
     if data_keys:
-        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run()
+        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run(state)
     else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(REWRAPPED)
@@ -291,7 +291,8 @@ def plan_conversion(
         change.apply(after)
         plan.expires, plan.settings = expire, after.fields != before.fields
     try:
-        _loaded(opened, expire=expire)
+        if expire:
+            refuse_shared_files(TableMetadata(state.document.fields), opened.name)
         if change.key_id is not None and target_location is None:
             opened.check_can_encrypt()
     except UnsupportedError as error:
