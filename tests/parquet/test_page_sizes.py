@@ -58,3 +58,21 @@ def test_the_longest_value_is_found_and_never_longer_than_the_dictionary(seed: i
         damaged[choices.randrange(len(damaged))] ^= 1 << choices.randrange(8)
         assert 0 <= longest_value(damaged, "UNCOMPRESSED", len(damaged)) <= len(damaged)
     assert longest_value(b"damaged", "SNAPPY", 1000) == 1000
+
+
+def test_of_an_encoding_that_is_said_twice_the_last_one_counts() -> None:
+    """As for readers: a page that refers to the dictionary must not pass for one that has its values itself."""
+    count, body = 100, bytes(10)
+    # DataPageHeader: num_values, encoding PLAIN, encoding RLE_DICTIONARY (field 2 again), two encodings of levels.
+    inner = bytes([0x15, *_zigzag(count), 0x15, 0x00, 0x05, 0x04, *_zigzag(8), 0x15, 0x06, 0x15, 0x06, 0x00])
+    header = bytes([0x15, 0x00, 0x15, *_zigzag(10), 0x15, *_zigzag(10), 0x2C]) + inner + b"\x00"
+    found = page_sizes(header + body, 4, count, "c", 0)
+    assert (found.count, found.indexed, found.values) == (count, count, 0)
+
+
+def _zigzag(value: int) -> list[int]:
+    value, found = value << 1, list[int]()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return [*found, value]
