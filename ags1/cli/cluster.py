@@ -121,7 +121,8 @@ class _Job:
         pins = self._arguments["pins"] = load_pins(path, place)
         code = self._run()
         if code in (EXIT_OK, EXIT_UNPROTECTED):
-            with open_dataset(locate(place, self._spark), self._checked_kms(), None, None, pins) as found:
+            known = self._arguments.get("key_id")
+            with open_dataset(locate(place, self._spark), self._checked_kms(), None, known, pins) as found:
                 save_pins(path, pins, found)
         return code
 

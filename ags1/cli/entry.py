@@ -65,8 +65,9 @@ def _run(arguments: list[str] | None) -> int:
         _prepare_streams()
         try:
             options = parse(sys.argv[1:] if arguments is None else arguments)
-            is_rekeying, has_properties = hasattr(options, "old_footer_key"), hasattr(options, "property")
-            spell_by(partial(option_of, old=is_rekeying, properties=has_properties))
+            old, properties = hasattr(options, "old_footer_key"), hasattr(options, "property")
+            makes = hasattr(options, "single_writer")
+            spell_by(partial(option_of, old=old, properties=properties, makes=makes))
             code = int(options.run(options))
         except SystemExit as exit_:
             code = int(exit_.code or 0)

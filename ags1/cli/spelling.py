@@ -31,11 +31,16 @@ _OLD = {
 }
 
 
-def option_of(name: str, value: object, *, old: bool = False, properties: bool = False) -> str | None:
+def option_of(
+    name: str, value: object, *, old: bool = False, properties: bool = False, makes: bool = False
+) -> str | None:
     """Return the option for an argument, or for one value of it; None if there is none.
 
-    `old` is whether the options for reading are old ones, `properties` whether there is --property.
+    `old` is whether the options for reading are old ones, `properties` whether there is --property, `makes` whether the
+    command may make a dataset.
     """
+    if makes and (name, value) == ("key_id", "NEW"):
+        return "--key-id NEW"
     if name == "storage_options":
         return "--property" if properties else ""
     known = options_of_arguments()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from ags1.dataset._arguments import check_run, kms_client
@@ -134,6 +135,8 @@ def encrypt(
         report, found = write_files(where, access, "", key_id, "encrypt", options)
         if found is None:
             raise no_dataset(there)
+        # That of the pins, or the one that the caller named.
+        access = replace(access, pins=access.pins.under(found.key_id))
         dataset = Dataset(access, found, DatasetKeys(found.key, client, there.text), threads, close)
     dataset.report = report
     return dataset

@@ -15,6 +15,7 @@ from ags1.dataset.manifests import Manifests, open_root
 from ags1.dataset.names import version_name
 from ags1.dataset.pins import Access
 from ags1.dataset.versions import (
+    MAX_ANCESTORS,
     MAX_BYTES,
     Kept,
     Version,
@@ -172,7 +173,12 @@ def damaged_last(access: Access, check: Callable[[Version], object] = lambda fou
     if found is None:
         raise error
     older, keys = found
-    base = replace(older, version=number, parent=older.digest, digest=_raw_digest(location, number))
+    # Of the versions between nobody knows whether they were made from that one.
+    before = (*[None] * (number - 1 - older.version), older.digest, *older.made_from)
+    base = replace(
+        older, version=number, operation="", parent=before[0], ancestors=before[1 : 1 + MAX_ANCESTORS],
+        digest=_raw_digest(location, number),
+    )  # fmt: skip
     replace(access.pins, digest=None).check(base, location)
     check(base)
     return DamagedLast(base, error, keys)

@@ -33,7 +33,7 @@ from ags1.dataset.references import ListedReference, unnamed, walk
 from ags1.dataset.reports import DatasetRewrapReport, ExpireReport, RunReport
 from ags1.dataset.runs import Done, records, remove_record
 from ags1.dataset.transaction import Transaction
-from ags1.dataset.versions import Version, expired, kept_versions, made_since, readable_since
+from ags1.dataset.versions import RESTORE_OVER, Version, expired, kept_versions, made_since, readable_since
 from ags1.errors import Ags1Error, AuthenticationError, ConflictError, FormatError
 from ags1.kms.asking import reported
 from ags1.storage import Location, list_files, make_parent, open_output, remove, remove_directories, status
@@ -125,7 +125,7 @@ def _restore_over(access: Access, last: DamagedLast, number: int, *, dry_run: bo
         plaintext_bytes=old.plaintext_bytes, mode=old.mode,
     ).authenticated(last.keys)  # fmt: skip
     access = replace(access, pins=replace(access.pins, digest=None))
-    transaction = Transaction.begin(access, "restore", on=replace(base, digest=last.base.digest))
+    transaction = Transaction.begin(access, RESTORE_OVER, on=replace(base, digest=last.base.digest))
     transaction.replace_all()
     transaction.keep_runs(runs)
     for entry in again:

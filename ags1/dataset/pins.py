@@ -9,17 +9,14 @@ make one; and an older copy, or another dataset of the same key, is authentic as
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass, field, replace
 
-from ags1.dataset.versions import Version, made_since
-from ags1.errors import Ags1Error, AuthenticationError, KeyAccessError
+from ags1.dataset.versions import MAX_ANCESTORS, Version
+from ags1.errors import AuthenticationError, KeyAccessError
 from ags1.storage import Location, inside, no_pins, read_pins, write_pins
 from ags1.support.arguments import at_least_one, spelled
 from ags1.support.typing import Any
-
-_LOG = logging.getLogger("ags1.dataset")
 
 ATTEMPTS = 100
 """How often a change is committed on top of other writers' versions, unless the caller says so."""
@@ -53,8 +50,7 @@ class Pins:
         ------
         AuthenticationError
             The version is of another dataset, is older than the pinned version, has other content under its number, or
-            was not made from the pinned version. If the versions between were expired, nobody can tell, and a
-            warning is logged.
+            was not made from the pinned version.
         KeyAccessError
             It is under another master key.
         """
@@ -80,22 +76,21 @@ class Pins:
             self._check_ancestors(found, where)
 
     def _check_ancestors(self, found: Version, where: Location) -> None:
-        """Refuse a later version that was not made from the pinned one, as far as the versions between show it.
+        """Refuse a later version that was not made from the pinned one.
 
         An honest writer without a pin may have added versions to an older copy, until it had a higher number.
         """
-        try:
-            made = made_since(where, found, self.version)
-        except (Ags1Error, OSError):
-            _LOG.warning(
-                "%s: versions between the pinned one, %d, and %d were expired or are damaged, so the pin does not show "
-                "whether version %d was made from an older copy", where, self.version, found.version, found.version,
-            )  # fmt: skip
-            return
-        # After damage, whoever restores a version goes back knowingly, and names the damaged one as its parent.
-        if made[0].parent != self.digest and not any(each.operation == "restore" for each in made):
+        made_from = found.made_from[found.version - 1 - self.version :]
+        if not made_from:
             raise AuthenticationError(
-                f"version {made[0].version} of {where} was not made from version {self.version} with the digest "
+                f"{where} has version {found.version}, and a version names {MAX_ANCESTORS} before it: nothing shows "
+                f"whether it was made from version {self.version}, which was seen already. If you trust it, make a "
+                "new pin"
+            )
+        # After damage, whoever restores a version goes back knowingly.
+        if made_from[0] not in (None, self.digest):
+            raise AuthenticationError(
+                f"version {found.version} of {where} was not made from version {self.version} with the digest "
                 f"{self.digest}, which was seen already: an older copy was put back, and was changed since"
             )
 

@@ -130,6 +130,9 @@ class Transaction:
         if base is None:
             pins.refuse_nothing(location)
         else:
+            if base.key_id == key_id:
+                # The caller knows of a rewrap.
+                pins = pins.under(key_id)
             keys = authenticated(location, base, access.kms, partial(pins.check, base, location))
         if key_id == "" or (base is None and key_id is None and operation == "encrypt"):
             raise ValueError(f"{location}: a new dataset needs a master key: give {spelled('key_id')}")
@@ -376,6 +379,7 @@ class Transaction:
             version=1 if head is None else head.version + 1,
             # A damaged version that cannot be read has no digest.
             parent=None if head is None else head.digest or None,
+            ancestors=() if head is None else head.made_from,
             run=self.run.id,
             operation=self._operation,
             created_ms=time.time_ns() // 1_000_000,

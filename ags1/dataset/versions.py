@@ -6,6 +6,7 @@
       "uuid": "...",              identity of the dataset
       "version": 7,
       "parent": "9f86d0...",      SHA-256 of v-6.json, or null
+      "ancestors": ["60303a..."], SHA-256 of v-5.json and so on, 400 at most; null for one that was damaged
       "run": "4f1c2a9be07d",      the run that made it; after a lost response it shows who created the file
       "operation": "add",
       "created-ms": ...,
@@ -47,7 +48,10 @@ from ags1.storage import Location, create, in_order, list_names, make_parent, op
 from ags1.support.typing import Any, Buffer
 
 FORMAT_VERSION = 1
+RESTORE_OVER = "restore-over-damage"
+"""The operation of a version that goes back knowingly, before one that is damaged."""
 MAX_BYTES = 4 << 20
+MAX_ANCESTORS = 400
 _MAX_FENCED = 100_000
 _REQUESTS = 32
 # Errors for a directory, a link, a pipe, a socket or a device in the place of a file.
@@ -60,7 +64,8 @@ class Version:
 
     Attributes
     ----------
-    uuid, version, parent, run, operation, created_ms, key, file_count, plaintext_bytes, fenced, single_writer
+    uuid, version, parent, ancestors, run, operation, created_ms, key, file_count, plaintext_bytes, fenced, \
+single_writer
         As in the picture above.
     manifest, manifest_key : str or None, bytes or None
         Name of the root manifest, and its sealed key metadata; None if there is no entry.
@@ -77,6 +82,7 @@ class Version:
     operation: str
     created_ms: int
     key: WrappedKey
+    ancestors: tuple[str | None, ...] = ()
     manifest: str | None = None
     manifest_key: bytes | None = None
     file_count: int = 0
@@ -92,6 +98,13 @@ class Version:
         """The master key."""
         return self.key.key_id
 
+    @property
+    def made_from(self) -> tuple[str | None, ...]:
+        """Digests of the versions before this one, the last one first; None for one that was damaged."""
+        if self.version == 1:
+            return ()
+        return (None if self.operation == RESTORE_OVER else self.parent, *self.ancestors)[:MAX_ANCESTORS]
+
     def _fields(self) -> dict[str, Any]:
         manifest = None
         if self.manifest is not None and self.manifest_key is not None:
@@ -101,6 +114,7 @@ class Version:
             "uuid": self.uuid,
             "version": self.version,
             "parent": self.parent,
+            "ancestors": list(self.ancestors),
             "run": self.run,
             "operation": self.operation,
             "created-ms": self.created_ms,
@@ -156,6 +170,7 @@ class Version:
         kinds: dict[str, type] = {
             "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "key": dict,
             "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "tag": str,
+            "ancestors": list,
         }  # fmt: skip
         for each, kind in kinds.items():
             value = fields.get(each)
@@ -163,17 +178,17 @@ class Version:
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise FormatError(f"{name} has no valid {each}")
         manifest, parent, mode = fields.get("manifest"), fields.get("parent"), fields.get("mode")
-        texts = [*fields["fenced"], *([] if parent is None else [parent])]
+        texts = [*fields["fenced"], *(each for each in (parent, *fields["ancestors"]) if each is not None)]
         right = {"manifest", "parent"} <= fields.keys() and all(isinstance(each, str) for each in texts)
         if not right or not (mode is None or (type(mode) is int and 0 <= mode < 1 << 12)):
-            raise FormatError(f"{name} has a damaged parent, manifest, mode or list of fenced runs")
+            raise FormatError(f"{name} has a damaged parent, manifest, mode, or list of ancestors or of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
-        if len(fields["fenced"]) > _MAX_FENCED:
-            raise FormatError(f"{name} has more fenced runs than a version can have")
+        if len(fields["fenced"]) > _MAX_FENCED or len(fields["ancestors"]) > MAX_ANCESTORS:
+            raise FormatError(f"{name} has more fenced runs or ancestors than a version can have")
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
-            WrappedKey.from_json(fields["key"], name), None, None,
+            WrappedKey.from_json(fields["key"], name), tuple(fields["ancestors"]), None, None,
             fields["file-count"], fields["plaintext-bytes"], mode, frozenset(fields["fenced"]), fields["single-writer"],
             fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip

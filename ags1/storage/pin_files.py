@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -20,12 +21,16 @@ def read_pins(path: str | os.PathLike[str], pinned: str) -> dict[str, Any]:
     ------
     FormatError
         Others can write it, or it is no file with a JSON object; names what is `pinned`.
+    FileNotFoundError
+        It does not exist yet.
     OSError
-        It cannot be read.
+        It cannot be read, or its directory does not exist, so it could not be written either.
     """
     import json
 
     name = os.fspath(path)
+    if not os.path.isdir(os.path.dirname(name) or "."):
+        raise NotADirectoryError(errno.ENOTDIR, "there is no such directory for this file of pins: make it", name)
     # Without waiting: a pipe may stand there.
     with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         mode = os.fstat(file.fileno()).st_mode

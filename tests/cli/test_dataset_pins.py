@@ -19,6 +19,33 @@ def test_after_a_rewrap_without_the_pin_the_new_master_key_is_said_once(vault: P
     assert run("dataset", "verify", "vault", "--pin", "pin").code == 0
 
 
+def test_whoever_encrypts_under_the_new_master_key_knows_of_the_rewrap(vault: Path, run: Run) -> None:
+    run("dataset", "verify", "vault", "--pin", "pin")
+    run("dataset", "rewrap", "vault", "--new-key-id", "next")
+    refused = run("dataset", "encrypt", "tree", "vault", "--pin", "pin")
+    assert (refused.code, "say the new one with --key-id NEW" in refused.err) == (3, True)
+    for dry_run in (("--dry-run",), ()):
+        done = run("dataset", "encrypt", "tree", "vault", "--pin", "pin", "--key-id", "next", *dry_run)
+        assert done.code == 0, done.err
+    assert dataset.Pins.load("pin").key_id == "next"
+    other = run("dataset", "encrypt", "tree", "vault", "--pin", "pin", "--key-id", "lake")
+    assert (other.code, "under the master key 'next'" in other.err) == (2, True)
+
+
+def test_nothing_is_done_where_the_pin_could_not_be_written_afterwards(vault: Path, run: Run) -> None:
+    before = sorted(map(str, Path("vault").rglob("*")))
+    for command in (
+        ("encrypt", "tree", "vault", "--key-id", "lake"),
+        ("encrypt", "tree", "new", "--key-id", "lake"),
+        ("rm", "vault", "a.txt"),
+        ("verify", "vault"),
+    ):
+        refused = run("dataset", *command, "--pin", "no/pin")
+        assert (refused.code, "there is no such directory for this file of pins" in refused.err) == (4, True)
+    assert sorted(map(str, Path("vault").rglob("*"))) == before
+    assert not Path("new").exists()
+
+
 def test_a_pin_file_trusts_what_it_finds_once_and_then_only_that(vault: Path, run: Run) -> None:
     first = run("dataset", "ls", "vault", "--pin", "pin")
     assert (first.code, "pin is new, so this trusted what it found: dataset" in first.err) == (0, True)
