@@ -252,7 +252,7 @@ class _Job:
                 warn(f"ags1: warning: {path}: {reason}")
             if len(result.notes) > _SHOWN:
                 warn(f"ags1: warning: ... and {len(result.notes) - _SHOWN:,} more")
-        codes = [EXIT_UNPROTECTED] if result.links else [EXIT_OK]
+        codes = [EXIT_UNPROTECTED] if result.links or result.unchecked else [EXIT_OK]
         if not result.ok:
             codes += [_code_of(each, self._function) for each in result.kinds]
         return worst_code(codes)

@@ -232,7 +232,10 @@ class _Comparison:
         except Ags1Error as error:
             text = f"{name} is not the parent of the next version, and not authentic: {error}"
             return _finding(name, "replaced", text)
-        text = "was made by a late writer and never committed: expire removes it when it is old, or is told to"
+        text = (
+            "is not what the next version was made from: a late writer made it, or somebody put an expired version "
+            "back, which a former master key may open. expire removes it when it is old, or is told to"
+        )
         return _finding(name, "unreferenced", f"{name} {text}")
 
     def _unexpected(self, name: str, kind: str) -> Finding:

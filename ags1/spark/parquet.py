@@ -105,7 +105,8 @@ def encrypt_parquet(
     resume : bool
         Skip files that an earlier run of the same work has finished: the target is newer than the source (and than the
         coming of a local one, which may have an older time), it has the source's schema and numbers of rows, and its
-        footer has the same algorithm, mode, stored AAD prefix and columns, with keys under the same master keys.
+        footer has the same algorithm, mode, stored AAD prefix and columns, with keys under the same master keys. It
+        is an error if a newer target is better protected than the result; with False, all targets are replaced.
     progress : bool
         Whether to show how far it is.
     **encryption

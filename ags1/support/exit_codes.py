@@ -32,12 +32,13 @@ exit codes:
   0    success
   1    the data is not authentic, not AGS1, or truncated
   2    wrong usage, or data of a kind that is not read
-  3    a key is not available
+  3    a key is not available, or is another one than expected
   4    an I/O error: a missing file, a full disk, a store or Spark that failed
   5    not protected: a signed footer, pages without tags, a stream verified
        with --any-length or --length-policy file, a file that an audit does not
        allow to be plaintext, old snapshots of a table that a conversion left
-       in plaintext or under old keys, or a link that was left out
+       in plaintext or under old keys, a column that --missing-keys drop leaves
+       unchecked, or a link that was left out
   6    another writer changed the same files of a dataset, or the same table:
        run it again
   7    a benchmark is slower than its baseline

@@ -120,6 +120,9 @@ class Finding(Record):
         """The exit code of a command that found this."""
         if self.severity == NOTE or not self.outcome:
             return EXIT_OK
+        if self.severity == WARNING:
+            # The caller allowed it; the exit code says so.
+            return EXIT_UNPROTECTED
         if self.outcome != NOT_CHECKED:
             return EXIT_DATA if self.outcome == DAMAGED else EXIT_UNPROTECTED
         is_of_key = bool({"key", "kek"} & set(self.code.split("-")))
@@ -222,7 +225,7 @@ class VerifyReport(FindingsReport):
     checked : dict of str to int
         What was authenticated: files, blocks, modules; bytes as they are stored.
     outcome : {"authentic", "damaged", "not checked", "not protected"}
-        The worst outcome of all findings. What the caller allowed counts here too, but not for `ok`.
+        The worst outcome of errors and violations, or if there are none, of what the caller allowed.
     """
 
     outcome: str = AUTHENTIC
@@ -234,8 +237,10 @@ class VerifyReport(FindingsReport):
 
     def add(self, finding: Finding) -> None:
         """Take in a finding."""
+        was_ok = self.ok
         super().add(finding)
-        self.outcome = worst_outcome((self.outcome, finding.outcome))
+        if finding.severity in (ERROR, VIOLATION) or was_ok:
+            self.outcome = worst_outcome((AUTHENTIC if was_ok and not self.ok else self.outcome, finding.outcome))
 
     def fault(self) -> str:
         """What makes the outcome, in one line: the first finding of each code, and how many more there are."""

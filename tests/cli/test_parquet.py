@@ -123,10 +123,13 @@ def test_a_result_may_go_to_standard_output(run: Run) -> None:
 def test_a_file_is_keyed_anew(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "a.parquet", *GIVEN)
     old = ("--old-footer-key", "file:k", "--old-column-key", "name,real=file:s")
-    assert run("parquet", "rekey", "a.parquet", "b.parquet", *old, "--footer-key", "file:s").code == 0
+    refused = run("parquet", "rekey", "a.parquet", "b.parquet", *old, "--footer-key", "file:s")
+    assert (refused.code, "could then read them: real, name" in refused.err) == (2, True)
+    assert "give them keys, or choose --encrypt-all" in refused.err
+    assert run("parquet", "rekey", "a.parquet", "b.parquet", *old, "--footer-key", "file:s", "--encrypt-all").code == 0
     assert run("parquet", "decrypt", "b.parquet", "back.parquet", "--footer-key", "file:s").code == 0
     check_same()
-    wrong = run("parquet", "rekey", "a.parquet", "c.parquet", *old[:2], "--footer-key", "file:s")
+    wrong = run("parquet", "rekey", "a.parquet", "c.parquet", *old[:2], "--footer-key", "file:s", "--encrypt-all")
     assert wrong.code == 3
     assert "give --old-column-key or --old-key-for" in wrong.err
 
@@ -134,8 +137,8 @@ def test_a_file_is_keyed_anew(run: Run) -> None:
 def test_a_file_goes_from_keys_to_a_service_and_to_another_prefix(run: Run) -> None:
     run("parquet", "encrypt", "in.parquet", "a.parquet", *GIVEN, "--aad-prefix", "one", "--no-store-aad-prefix")
     old = ("--old-footer-key", "file:k", "--old-column-key", "name,real=file:s", "--old-aad-prefix", "one")
-    made = run("parquet", "rekey", "a.parquet", "b.parquet", *old, *KMS, "--footer-key-id", "kf", "--aad-prefix", "two")
-    assert made.code == 0
+    new = (*KMS, "--footer-key-id", "kf", "--aad-prefix", "two", "--encrypt-all")
+    assert run("parquet", "rekey", "a.parquet", "b.parquet", *old, *new).code == 0
     assert run("parquet", "rekey", "b.parquet", "c.parquet", *KMS, "--footer-key-id", "next").code == 0
     assert run("parquet", "decrypt", "c.parquet", "back.parquet", *KMS).code == 0
     check_same()

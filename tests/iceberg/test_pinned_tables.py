@@ -111,7 +111,7 @@ def test_a_pin_file_follows_the_commands_and_says_how_to_accept_the_rest(
     before = held(pin)
     for command in (["scan", "t"], ["append", "t", "rows.parquet"], ["verify", "t"], ["expire", "t", "--yes"]):
         assert main(["iceberg", *command, *options]) == 1
-        assert "--repin` accepts it" in capsys.readouterr().err
+        assert "--repin` accepts what is there" in capsys.readouterr().err
         assert held(pin) == before
     assert main(["iceberg", "inspect", "t", *options, "--repin"]) == 0
     assert held(pin) == load_table(None, str(place / "t"), kms=KMS).metadata_hash

@@ -366,8 +366,19 @@ def test_a_target_of_another_configuration_is_done_again(lake: Path, tmp_path: P
     parquet.encrypt_tree(lake, vault, first, shared_keys=True)
     again = parquet.encrypt_tree(lake, vault, first, shared_keys=True, resume=True)
     assert again.finished_before == list(NAMES)
-    other = parquet.encrypt_tree(lake, vault, changed_configuration(what), shared_keys=True, resume=True)
+    changed = changed_configuration(what)
+    if weaker := {"algorithm": "pages have tags", "footer": "footer is encrypted", "fewer columns": "columns"}.get(
+        what
+    ):
+        before = [(vault / name).read_bytes() for name in NAMES]
+        with pytest.raises(FileExistsError, match=f"this run would take protection from it: .*{weaker}"):
+            parquet.encrypt_tree(lake, vault, changed, shared_keys=True, resume=True)
+        assert [(vault / name).read_bytes() for name in NAMES] == before
+    other = parquet.encrypt_tree(lake, vault, changed, shared_keys=True, resume=True, overwrite=bool(weaker))
     assert other.done == list(NAMES)
+    if what == "prefix":
+        with pytest.raises(FileExistsError, match="take protection from it: it has an AAD prefix"):
+            parquet.encrypt_tree(lake, vault, first, shared_keys=True, resume=True)
 
 
 def test_columns_that_an_earlier_run_left_in_plaintext_are_encrypted_by_the_next(lake: Path, tmp_path: Path) -> None:

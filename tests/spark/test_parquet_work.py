@@ -178,7 +178,8 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
         # The clock of the file system is coarse.
         os.utime(Path(lake.vault.join(name)), LONG_AGO)
     other = locate(tmp_path / "other")
-    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake2"))
+    shared = (("encrypt_all", True),)
+    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake2", options=shared))
     again = transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(again, lake.vault).values()} == {"ok"}
     for name in ("a.parquet", "p=1/000000_0"):
@@ -186,7 +187,7 @@ def test_files_are_keyed_anew(lake: Lake, tmp_path: Path) -> None:
         assert material.master_key_id == "lake2"
     # Done is done: for this master key, and for no other.
     assert {each.status for each in run(again, lake.vault).values()} == {"skipped"}
-    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake"))
+    how = TransferSettings(lake.reading, WritingSettings(lake.kms, footer_key_id="lake", options=shared))
     changed = transferring("rekey", lake.vault, other, how)
     assert {each.status for each in run(changed, lake.vault).values()} == {"ok"}
 
@@ -312,8 +313,13 @@ def test_a_finished_file_is_passed_over_and_a_newer_source_is_not(lake: Lake) ->
 def test_a_file_that_was_encrypted_in_another_way_is_not_finished(lake: Lake, change: dict[str, Any]) -> None:
     lake.encrypt()
     given: dict[str, Any] = {"footer_key_id": "lake"} | change
+    before = {name: Path(lake.vault.join(name)).read_bytes() for name in lake.encrypt()}
     lake.writing = WritingSettings(lake.kms, **given)
-    assert {each.status for each in lake.encrypt().values()} == {"ok"}
+    refused = lake.encrypt()
+    assert {each.kind for each in refused.values()} == {"FileExistsError"}
+    assert "this run would take protection from it" in str(refused["a.parquet"].error)
+    assert {name: Path(lake.vault.join(name)).read_bytes() for name in before} == before
+    assert {each.status for each in lake.encrypt(resume=False).values()} == {"ok"}
 
 
 def test_a_torn_target_is_not_finished(lake: Lake) -> None:
@@ -398,7 +404,7 @@ def test_verifying_names_every_file_that_fails_and_why(lake: Lake) -> None:
     lake.encrypt()
     sound = lake.verify()
     assert {each.status for each in sound.values()} == {"ok"}
-    assert all(each.detail == (None, True, "no-prefix") for each in sound.values())
+    assert all(each.detail == (None, True, ("no-prefix",)) for each in sound.values())
     flip_page(Path(lake.vault.join("a.parquet")))
     Path(lake.vault.join("p=1/000000_0")).write_bytes(plain())
     found = lake.verify()

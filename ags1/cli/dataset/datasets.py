@@ -323,6 +323,11 @@ def _tell(
         if not (said.quiet or unmatched):
             _say_sum(report, did, target or vault, seconds, said.dry_run)
         _warn_of(said, report)
+        if said.quiet and did == "encrypted" and report.repaired:
+            # Somebody removed or cut them; without --quiet, the sum says so.
+            warn(
+                f"ags1: warning: {counted(report.repaired, 'file')} of {vault} were not whole, and are encrypted again"
+            )
         if unmatched:
             warn(f"ags1: {unmatched}")
         elif did == "encrypted" and not found_any:

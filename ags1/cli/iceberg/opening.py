@@ -270,8 +270,11 @@ def pinned(where: Namespace, target: CatalogTable) -> CatalogTable:
     try:
         state = target.load()
     except AuthenticationError as error:
-        command = f"ags1 iceberg inspect {shlex.quote(where.table)} --pin {shlex.quote(path)} --repin"
-        raise AuthenticationError(f"{error}: `{command}` accepts it") from None
+        named = "" if where.catalog is None else f" --catalog {shlex.quote(where.catalog)}"
+        command = f"ags1 iceberg inspect {shlex.quote(where.table)}{named} --pin {shlex.quote(path)} --repin"
+        raise AuthenticationError(
+            f"{error}. If others committed, and nobody put an older state back, `{command}` accepts what is there"
+        ) from None
     _save(path, state)
     return target
 

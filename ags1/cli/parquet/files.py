@@ -313,7 +313,13 @@ class _Transfer:
             refuse_existing([*self.jobs.values()], overwrite=self.paths.overwrite)
         target = Location(self.paths.target)
         tree = TreeWork(
-            lambda: operation, lambda each: self.kinds[each.path], target, choice.others, choice.resume, durable
+            lambda: operation,
+            lambda each: self.kinds[each.path],
+            target,
+            choice.others,
+            choice.resume,
+            self.paths.overwrite,
+            durable,
         )
         if self.is_alone:
             # It may be a pipe, or a link.
@@ -455,13 +461,14 @@ class _Recorded(FileOperation):
     def lacking(self, source: Any, name: str) -> Lacking:
         return self._operation_of(name, KeyMetadata.generate()).lacking(source, name)
 
-    def is_finished(self, source: Entry, target: Location) -> bool:
+    def is_finished(self, source: Entry, target: Location, *, overwrite: bool = True) -> bool:
         """Whether the file can be read with the key metadata that an earlier run wrote for it."""
         path, _ = self._places[source.name]
         metadata = None if path is None else read_metadata(path)
         if metadata is None or not metadata.aad_prefix:
             return False
-        return FileOperation("encrypt", None, EncryptionConfig.for_iceberg(metadata)).is_finished(source, target)
+        operation = FileOperation("encrypt", None, EncryptionConfig.for_iceberg(metadata))
+        return operation.is_finished(source, target, overwrite=overwrite)
 
 
 def _read_footer(target: str, metadata: KeyMetadata) -> None:

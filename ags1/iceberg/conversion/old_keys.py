@@ -118,8 +118,8 @@ class OldKeyReport(Report):
             journals = counted(len(self.journals), "journal of a killed conversion", "journals of killed conversions")
             lines.append(f"old keys open {journals}: `ags1 iceberg clean` removes them")
         lines += [
-            f"NOT tried, because the KMS refused the old master key {key_id}, which proves nothing: enable it, and "
-            "audit the table again"
+            f"NOT tried, because the KMS refused the old master key {key_id}: if it was destroyed, it opens nothing; "
+            "otherwise enable it, and audit the table again"
             for key_id in map(printable, self.refused)
         ]
         if self.unread:

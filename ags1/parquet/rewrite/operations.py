@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ags1.parquet.structure.inspecting import inspect
 from ags1.parquet.structure.source_file import SourceFile
 from ags1.storage import Entry, Location, open_output, status
 from ags1.streams.files import Progress
-from ags1.support.arguments import one_of
+from ags1.support.arguments import one_of, spelled
 from ags1.support.words import listed
 
 TYPE_CHECKING = False
@@ -122,18 +123,52 @@ class FileOperation:
             return Lacking(name, [], [], "")
         return Lacking(name, named, [], "")
 
-    def is_finished(self, source: Entry, target: Location) -> bool:
-        """Whether the target is newer, has the source's rows and columns, and a footer that this operation writes."""
+    def is_finished(self, source: Entry, target: Location, *, overwrite: bool = True) -> bool:
+        """Whether the target is newer, has the source's rows and columns, and a footer that this operation writes.
+
+        FileExistsError, without `overwrite`: it is newer, and better protected than this operation would leave it.
+        """
         if newer(source, target) is None:
             return False
+        weaker = ""
         try:
             with seekable(target) as opened:
-                if opened is None or not self._check(read_footer(opened, None), target, source.name):
+                if opened is None:
                     return False
-            shape = _shape(target, self.config(source.name).reading() if self.encrypts else None)
-            return shape is not None and shape == _shape(source.location, self.reading(source.name))
+                footer = read_footer(opened, None)
+                if self._check(footer, target, source.name):
+                    shape = _shape(target, self.config(source.name).reading() if self.encrypts else None)
+                    return shape is not None and shape == _shape(source.location, self.reading(source.name))
+                if self.encrypts and not overwrite:
+                    weaker = self._weaker(footer, target, source.name)
         except (Ags1Error, OSError, ValueError):
             return False
+        if weaker:
+            text = (
+                f"is newer than its source, and this run would take protection from it: {weaker}. Give the options of "
+                f"the earlier run, or remove the file; {spelled('resume', False)} replaces it"
+            )
+            raise FileExistsError(errno.EEXIST, text, target.shown)
+        return False
+
+    def _weaker(self, footer: Footer, target: Any, name: str) -> str:
+        """In what a target is better protected than this operation would leave it; empty if in nothing."""
+        config = self.config(name)
+        if footer.aad_prefix is not None and config.aad_prefix is None:
+            return "it has an AAD prefix"
+        if footer.encrypted and config.plaintext_footer:
+            return "its footer is encrypted"
+        if (footer.algorithm, config.algorithm) == ("AES_GCM_V1", "AES_GCM_CTR_V1"):
+            return "its pages have tags"
+        found = inspect(target, config.reading())
+        wanted = config.protections([each.path for each in found.columns])
+        ranks = "plaintext", "footer key", "column key"
+        lost = [
+            ".".join(each.path)
+            for each, after in zip(found.columns, wanted, strict=True)
+            if ranks.index(each.protection) > ranks.index(after)
+        ]
+        return f"of its columns, {listed(lost, 5)}" if lost else ""
 
     def _check(self, footer: Footer, target: Any, name: str) -> bool:
         """Whether a target is encrypted as configured, with these keys or under these master keys, or not at all."""

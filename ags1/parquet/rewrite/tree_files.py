@@ -51,6 +51,7 @@ class TreeWork:
     target: Location
     others: str
     resume: bool
+    overwrite: bool
     durable: bool
 
     def kind(self, source: Entry, *_: object) -> tuple[str, str]:
@@ -77,7 +78,7 @@ class TreeWork:
         if kind != PARQUET:
             return TransferResult(LEFT_OUT, reason=reason)
         target, how = self._place(source), {"threads": threads, "progress": progress, "durable": self.durable}
-        done = transfer(source, target, self.operation(), resume=self.resume, **how)
+        done = transfer(source, target, self.operation(), resume=self.resume, overwrite=self.overwrite, **how)
         return TransferResult(DONE if done else FINISHED, target)
 
     def copy(self, source: Entry, threads: int | None, progress: Progress) -> TransferResult:
@@ -90,7 +91,9 @@ class TreeWork:
         return self.target.as_root().join(source.name)
 
 
-def transfer(source: Entry, target: Location, operation: FileOperation, *, resume: bool, **options: Any) -> bool:
+def transfer(
+    source: Entry, target: Location, operation: FileOperation, *, resume: bool, overwrite: bool, **options: Any
+) -> bool:
     """Do the work on a Parquet file, unless an earlier run has finished it: then return False.
 
     Parameters
@@ -99,20 +102,21 @@ def transfer(source: Entry, target: Location, operation: FileOperation, *, resum
         The file as it was listed; its name is the one in the tree.
     target : Location
         Below the root of the other tree.
-    resume : bool
-        Whether to look for the work of an earlier run.
+    resume, overwrite : bool
+        Whether to look for the work of an earlier run, and to replace then what is better protected than the result.
     **options
         Of the operation: threads, progress, durable.
 
     Raises
     ------
     FileExistsError
-        The target is no regular file, or not a Parquet file: no earlier run can have written it.
+        The target is no regular file, or not a Parquet file: no earlier run can have written it. Or it is newer than
+        its source, and better protected than the result.
     OSError
         The source was changed since it was listed. Nothing was written.
     """
     is_there = _make_way(target)
-    if is_there and resume and operation.is_finished(source, target):
+    if is_there and resume and operation.is_finished(source, target, overwrite=overwrite):
         return False
     if is_there:
         _refuse_other(target)

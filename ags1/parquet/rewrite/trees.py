@@ -176,7 +176,8 @@ def encrypt_tree(
         one, which may have an older time), it has the source's schema and numbers of rows, and its footer has the same
         algorithm, mode, stored AAD prefix and keys; with ``from_kms``, keys under the same master keys.
     overwrite : bool
-        Replace files that the target has. A run with `resume` replaces those that no earlier run has finished.
+        Replace files that the target has. A run with `resume` replaces those that no earlier run has finished; without
+        `overwrite`, not those that are newer than their source and better protected than the result.
     threads : int, optional
         Threads in all, for several files at once or within large ones; by default every usable CPU. For an object
         store, more files are processed at once, because they wait for requests. Functions that return configurations
@@ -408,7 +409,13 @@ def _run(
     kinds = {each.name: (kind, reason) for each, kind, reason in _classified(files, options.threads)}
     root = Location(target, options.storage_options).as_root()
     work = TreeWork(
-        lambda: operation, lambda each: kinds[each.name], root, options.others, options.resume, options.durable
+        lambda: operation,
+        lambda each: kinds[each.name],
+        root,
+        options.others,
+        options.resume,
+        options.overwrite,
+        options.durable,
     )
     plan = [(each, *work.kind(each)) for each in files]
     report.left_out.extend((each.name, reason) for each, kind, reason in plan if kind in (OTHER, LEAVE_OUT))

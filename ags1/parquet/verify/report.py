@@ -211,13 +211,13 @@ class FileTally:
         return "footer" in self.modules or SIGNATURE in self.modules
 
     def _judge_keys(self) -> None:
-        severity, outcome = (NOTE, "") if self._drops_missing else (ERROR, NOT_CHECKED)
+        severity = WARNING if self._drops_missing else ERROR
         missing = {name: with_name(f"column {name}", why) for name, why in sorted(self.missing_keys.items())}
         if self.is_footer_key_missing:
             missing = {"footer": "the key of the footer is missing, so its signature could not be checked", **missing}
         for name, why in missing.items():
             text = f"{why}; {spelled('missing_keys', 'drop')} accepts that"
-            self._add(severity, "key-missing", name, text, outcome)
+            self._add(severity, "key-missing", name, text, NOT_CHECKED)
 
     def _judge_footer(self) -> None:
         """Say that no tag of the footer was verified, unless a finding says that one is wrong."""

@@ -174,7 +174,7 @@ class ParquetRun:
             work = Verifying(self.source, reading, options, threads)
             with closing(self._engine(work).run(self._files)) as waves:
                 for rows in waves:
-                    said.update(each.detail.said for each in rows if each.detail is not None)
+                    said.update(chain.from_iterable(each.detail.said for each in rows if each.detail is not None))
                     if wanted is not None:
                         for each in rows:
                             _take_expected(wanted, each)
@@ -185,10 +185,9 @@ class ParquetRun:
             if wanted is not None:
                 self._record(_wrong(each, "it is expected, but not there") for each in wanted.missing())
             result.notes += [
-                (self.source.text, f"{counted(said[code], 'file')}: {prefix_text(code)}")
-                for code in (PREFIX_NOT_COMPARED, NO_PREFIX)
-                if said[code]
+                (self.source.text, f"{counted(said[code], 'file')}: {_remark(code)}") for code in _REMARKS if said[code]
             ]
+            result.unchecked = said[KEY_MISSING]
         return result
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -298,19 +297,28 @@ def as_names(given: Iterable[Any], what: str) -> tuple[Any, ...]:
     return tuple(given)
 
 
+KEY_MISSING = "key-missing"
+_REMARKS = (PREFIX_NOT_COMPARED, NO_PREFIX, KEY_MISSING)
+"""Codes of findings of which a verification says once how many files have them."""
+
+
+def _remark(code: str) -> str:
+    return "columns whose keys are missing were not checked" if code == KEY_MISSING else prefix_text(code)
+
+
 class _Prefix(NamedTuple):
-    """The AAD prefix of a verified file, whether its content was checked, and the code of what to say of it."""
+    """The AAD prefix of a verified file, whether its content was checked, and the codes of what to say of it."""
 
     aad_prefix: bytes | None
     checked: bool
-    said: str
+    said: tuple[str, ...]
 
 
 def _take_expected(wanted: ExpectedFiles, outcome: Outcome) -> None:
     """Add a file of the set; one that does not belong to it has failed."""
     if outcome.status == LEFT_OUT:
         return
-    prefix, checked, _ = outcome.detail or (None, False, "")
+    prefix, checked, _ = outcome.detail or (None, False, ())
     why = wanted.take(outcome.path, prefix, checked=checked)
     if why is not None and outcome.status != "error":
         outcome.status, outcome.kind, outcome.error = "error", "FormatError", f"it is not expected: {why}"
@@ -470,7 +478,9 @@ def kind_in(source: Location, file: Entry) -> tuple[str, str]:
 
 def tree_work(source: Location, target: Location, how: TransferSettings) -> TreeWork:
     """The description of the work on the files of a tree, for tasks."""
-    return TreeWork(how.operation, partial(kind_in, source), target, how.others, how.resume, durable=True)
+    return TreeWork(
+        how.operation, partial(kind_in, source), target, how.others, how.resume, overwrite=False, durable=True
+    )
 
 
 @dataclass
@@ -521,6 +531,6 @@ class Verifying(FileWork):
         config = self.reading.config(unit.path) if known else None
         report = verify_file(file.location, config, threads=threads, progress=advance, **self.options)
         outcome = outcome_of(unit.path, unit.size, report)
-        code = next((each for each in (PREFIX_NOT_COMPARED, NO_PREFIX) if each in report.counts), "")
-        outcome.detail = _Prefix(report.facts["aad_prefix"], report.outcome != DAMAGED, code)
+        said = tuple(code for code in _REMARKS if code in report.counts)
+        outcome.detail = _Prefix(report.facts["aad_prefix"], report.outcome != DAMAGED, said)
         return outcome

@@ -66,6 +66,8 @@ class Result(Report):
         What was left out, and why; other remarks.
     links : int
         Links that were left out: what they lead to was not looked at.
+    unchecked : int
+        Verified files of which some columns were not checked, because their keys are missing and that was allowed.
     version : int or None
         Version of the dataset, where there is one.
     kinds : set of str or None
@@ -83,7 +85,7 @@ class Result(Report):
         self.seconds = 0.0
         self.errors: list[tuple[str, str]] = []
         self.notes: list[tuple[str, str]] = []
-        self.links = 0
+        self.links = self.unchecked = 0
         self.version: int | None = None
         self.kinds: set[str | None] = set()
 
