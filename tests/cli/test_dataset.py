@@ -121,7 +121,7 @@ def test_a_file_that_is_not_whole_any_more_is_encrypted_again(vault: Path, run: 
     object_of("a.txt").unlink()
     quiet = run("dataset", "encrypt", "tree", "vault", "--key-id", "lake", "-q")
     assert (quiet.code, quiet.out) == (0, "")
-    assert quiet.err == "ags1: warning: 1 file of vault were not whole, and are encrypted again\n"
+    assert quiet.err == "ags1: warning: encrypted again, because not whole: 1 file of vault\n"
     assert run("dataset", "cat", "vault", "a.txt").raw == b"first"
 
 

@@ -325,9 +325,7 @@ def _tell(
         _warn_of(said, report)
         if said.quiet and did == "encrypted" and report.repaired:
             # Somebody removed or cut them; without --quiet, the sum says so.
-            warn(
-                f"ags1: warning: {counted(report.repaired, 'file')} of {vault} were not whole, and are encrypted again"
-            )
+            warn(f"ags1: warning: encrypted again, because not whole: {counted(report.repaired, 'file')} of {vault}")
         if unmatched:
             warn(f"ags1: {unmatched}")
         elif did == "encrypted" and not found_any:
