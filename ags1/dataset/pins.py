@@ -83,9 +83,9 @@ class Pins:
         made_from = found.made_from[found.version - 1 - self.version :]
         if not made_from:
             raise AuthenticationError(
-                f"{where} has version {found.version}, and a version names {MAX_ANCESTORS} before it: nothing shows "
-                f"whether it was made from version {self.version}, which was seen already. If you trust it, make a "
-                "new pin"
+                f"{where} has version {found.version}, and a version names at most {MAX_ANCESTORS} before it: nothing "
+                f"shows whether it was made from version {self.version}, which was seen already. If you trust it, make "
+                "a new pin"
             )
         # After damage, whoever restores a version goes back knowingly.
         if made_from[0] not in (None, self.digest):

@@ -114,7 +114,7 @@ single_writer
             "uuid": self.uuid,
             "version": self.version,
             "parent": self.parent,
-            "ancestors": list(self.ancestors),
+            **({"ancestors": list(self.ancestors)} if self.ancestors else {}),
             "run": self.run,
             "operation": self.operation,
             "created-ms": self.created_ms,
@@ -170,7 +170,6 @@ single_writer
         kinds: dict[str, type] = {
             "uuid": str, "version": int, "run": str, "operation": str, "created-ms": int, "key": dict,
             "file-count": int, "plaintext-bytes": int, "fenced": list, "single-writer": bool, "tag": str,
-            "ancestors": list,
         }  # fmt: skip
         for each, kind in kinds.items():
             value = fields.get(each)
@@ -178,17 +177,19 @@ single_writer
             if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise FormatError(f"{name} has no valid {each}")
         manifest, parent, mode = fields.get("manifest"), fields.get("parent"), fields.get("mode")
-        texts = [*fields["fenced"], *(each for each in (parent, *fields["ancestors"]) if each is not None)]
-        right = {"manifest", "parent"} <= fields.keys() and all(isinstance(each, str) for each in texts)
+        ancestors = fields.get("ancestors", [])
+        right = {"manifest", "parent"} <= fields.keys() and isinstance(ancestors, list)
+        texts = [*fields["fenced"], *(each for each in (parent, *(ancestors if right else ())) if each is not None)]
+        right = right and all(isinstance(each, str) for each in texts)
         if not right or not (mode is None or (type(mode) is int and 0 <= mode < 1 << 12)):
             raise FormatError(f"{name} has a damaged parent, manifest, mode, or list of ancestors or of fenced runs")
         if fields["version"] != number:
             raise FormatError(f"{name} says that it is version {fields['version']}: it was put in another's place")
-        if len(fields["fenced"]) > _MAX_FENCED or len(fields["ancestors"]) > MAX_ANCESTORS:
+        if len(fields["fenced"]) > _MAX_FENCED or len(ancestors) > MAX_ANCESTORS:
             raise FormatError(f"{name} has more fenced runs or ancestors than a version can have")
         made = cls(
             fields["uuid"], number, parent, fields["run"], fields["operation"], fields["created-ms"],
-            WrappedKey.from_json(fields["key"], name), tuple(fields["ancestors"]), None, None,
+            WrappedKey.from_json(fields["key"], name), tuple(ancestors), None, None,
             fields["file-count"], fields["plaintext-bytes"], mode, frozenset(fields["fenced"]), fields["single-writer"],
             fields["tag"], hashlib.sha256(octets).hexdigest(),
         )  # fmt: skip

@@ -107,9 +107,9 @@ def test_a_table_that_was_only_enabled_is_not_said_to_be_encrypted(tmp_path: Pat
     place = plaintext_table(tmp_path)
     table = load_table(None, place, kms=KMS, allow_plaintext=True)
     for steps in (["enable"], ["enable", "expire"]):
-        assert "files that are plaintext stay so" in str(encrypt_table(table, key_id="lake", steps=steps))
+        assert "NOT all encrypted yet: only new files are" in str(encrypt_table(table, key_id="lake", steps=steps))
     assert not table.refresh().verify().ok
-    assert "stay so" not in str(encrypt_table(table, key_id="lake"))
+    assert "only new files" not in str(encrypt_table(table, key_id="lake"))
     assert load_table(None, place, kms=KMS).verify(None).ok
 
 

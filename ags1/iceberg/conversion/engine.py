@@ -51,7 +51,7 @@ from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
-from ags1.storage import REQUESTS_AT_ONCE, SMALL_FILES_AT_ONCE, identity_of, status
+from ags1.storage import SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Buffer
@@ -121,6 +121,8 @@ class Conversion:
         self._own_seal: RunSeal | None = None
         self._refusal: KeyAccessError | None = None
         self._lock = threading.Lock()
+        # After the run: what was committed, or the state before if there was nothing to do.
+        self.state: TableState | None = None
         self._has_begun = False
         self._taken: list[OpenedRun] = []
         self._faults: list[Exception] = []
@@ -208,7 +210,9 @@ class Conversion:
         except UnsupportedError as error:
             yield error
         todo = [each for each in entries if each.path not in self.moved]
-        found = [*in_parallel(look, todo, REQUESTS_AT_ONCE), *self._unreadable(view)]
+        # Of each file a few requests, or reads of this machine's disk.
+        at_once = files_at_once(self.places.of_source(view.metadata.location), [0], usable_cpus())
+        found = [*in_parallel(look, todo, at_once), *self._unreadable(view)]
         yield from (each for each in found if each is not None)
 
     def _unreadable(self, view: OpenedState) -> Iterable[Exception | None]:
@@ -456,6 +460,7 @@ class Conversion:
         if committed is not None:
             self.prove(committed, self.table)
         self.forget()
+        self.state = committed or state
         return self.finished(committed)
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:

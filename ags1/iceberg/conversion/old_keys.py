@@ -145,8 +145,10 @@ def audit_with_old_keys(found: TableWalk, file_io: EncryptedFileIO, table: Catal
     return report
 
 
-def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
+def what_old_keys_open(table: CatalogTable, kms: Any, state: TableState | None = None) -> OldKeyReport:
     """Try every other master key that a metadata file or a journal of a table names.
+
+    `state` is the table's newest one, if the caller knows it.
 
     Metadata files are those beside the current one, and those in its metadata log. Data files are not read: a key that
     a readable manifest has opens its file.
@@ -156,7 +158,7 @@ def what_old_keys_open(table: CatalogTable, kms: Any) -> OldKeyReport:
     Ags1Error, OSError
         The table's own metadata cannot be read.
     """
-    return _Search(table, kms).report
+    return _Search(table, kms, state).report
 
 
 def _older_documents(
@@ -214,8 +216,8 @@ class _Only:
 class _Search:
     """What other master keys than the table's own open, and the older metadata files that were read for that."""
 
-    def __init__(self, table: CatalogTable, kms: Any) -> None:
-        self._table, self._kms, self._state = table, kms, table.load()
+    def __init__(self, table: CatalogTable, kms: Any, state: TableState | None = None) -> None:
+        self._table, self._kms, self._state = table, kms, state or table.load()
         self._fields = self._state.document.fields
         self.report = OldKeyReport(table.name, TableMetadata(self._fields).key_id)
         self.older = self._older()

@@ -209,14 +209,15 @@ def rekey_table(
     change = ConversionGoal(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
     )
+    conversion = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform)
     if data_keys:
-        report = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform).run(state)
+        report = conversion.run(state)
     else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(REWRAPPED)
     report = _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
     if data_keys:
-        report.old_keys = what_old_keys_open(opened, client)
+        report.old_keys = what_old_keys_open(opened, client, None if expire else conversion.state)
     return report
 
 
