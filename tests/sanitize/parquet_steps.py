@@ -226,7 +226,7 @@ def whole_files(scale: int) -> None:
             own = {"name": KEYS[1]} if algorithm == "AES_GCM_V1" else None
             signed = chance.random() < 0.5
             writing = EncryptionConfig(
-                KEYS[0], column_keys=own, encrypt_all=own is not None, plaintext_footer=signed, algorithm=algorithm
+                KEYS[0], column_keys=own, encrypt_all=True, plaintext_footer=signed, algorithm=algorithm
             )
             opening = DecryptionConfig(KEYS[0], column_keys=own)
             made = written(encrypt_file, plain, writing, threads=2)
