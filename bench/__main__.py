@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 from ags1 import bench
 from ags1.bench import IDENTITY
 from bench import headlines, history, report, schedule
+from bench.floors import ROOT
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -108,8 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     output = options.output.resolve()
     env = dict(os.environ)
-    # The load before anything was asked: later it is the benchmarks' own.
+    # The load and the commit before anything was asked: later they are the benchmarks' own.
     env.setdefault("AGS1_BENCH_LOAD", str(bench.load_average()))
+    env.setdefault("AGS1_BENCH_COMMIT", bench.commit_of(ROOT))
     if options.quick:
         env["AGS1_BENCH_QUICK"] = "1"
         print("Quick run: small data and few rounds. Its figures show that everything works, and nothing else.")
