@@ -165,7 +165,7 @@ def test_a_tree_is_keyed_anew_by_another_service(spark: SparkSession, lake: Path
 
     vault, other = tmp_path / "vault", tmp_path / "other"
     encrypt(spark, lake, vault, kms_url, aad_prefix="old/{path}")
-    given: dict[str, Any] = {"kms": kms_url, "new_kms": URL, "footer_key_id": "pii", **QUIET}
+    given: dict[str, Any] = {"kms": kms_url, "new_kms": URL, "footer_key_id": "pii", "encrypt_all": True, **QUIET}
     result = rekey_parquet(spark, vault, other, old_aad_prefix="old/{path}", aad_prefix="new/{path}", **given)
     assert result.counts == {"ok": 4}
     prefixes = ("new/{path}", None)
