@@ -154,7 +154,8 @@ def test_an_interrupt_ends_it_without_a_trace(moment: str) -> None:
         need_spark()
     # A short name: Java makes sockets in it.
     scratch = tempfile.mkdtemp(prefix="ags1-demo-test-")
-    command = [sys.executable, "-u", str(DEMO), "--bytes", "1M"]
+    # So much that it is not over before a busy machine sends the signal: at its end, Python takes none any more.
+    command = [sys.executable, "-u", str(DEMO), "--bytes", "128M"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
