@@ -376,6 +376,16 @@ def test_a_target_of_another_configuration_is_done_again(lake: Path, tmp_path: P
         assert [(vault / name).read_bytes() for name in NAMES] == before
     other = parquet.encrypt_tree(lake, vault, changed, shared_keys=True, resume=True, overwrite=bool(weaker))
     assert other.done == list(NAMES)
+    if what == "key":
+        # Stored or not, and re-keying keeps it.
+        prefixed = parquet.EncryptionConfig(KEY, aad_prefix=b"file", store_aad_prefix=False)
+        kept = tmp_path / "kept"
+        parquet.encrypt_tree(lake, kept, prefixed, shared_keys=True)
+        with pytest.raises(FileExistsError, match="take protection from it: it has an AAD prefix"):
+            parquet.encrypt_tree(lake, kept, first, shared_keys=True, resume=True)
+        reading = parquet.DecryptionConfig(KEY, aad_prefix=b"file")
+        for _ in range(2):
+            parquet.rekey_tree(kept, tmp_path / "keyed", reading, first, shared_keys=True, resume=True)
     if what == "prefix":
         with pytest.raises(FileExistsError, match="take protection from it: it has an AAD prefix"):
             parquet.encrypt_tree(lake, vault, first, shared_keys=True, resume=True)

@@ -130,17 +130,19 @@ class FileOperation:
         """
         if newer(source, target) is None:
             return False
-        weaker = ""
+        guards, weaker = self.encrypts and not overwrite, ""
         try:
             with seekable(target) as opened:
                 if opened is None:
                     return False
                 footer = read_footer(opened, None)
-                if self._check(footer, target, source.name):
+                if guards:
+                    weaker = self._weaker_footer(footer, source.name)
+                if not weaker and self._check(footer, target, source.name):
                     shape = _shape(target, self.config(source.name).reading() if self.encrypts else None)
                     return shape is not None and shape == _shape(source.location, self.reading(source.name))
-                if self.encrypts and not overwrite:
-                    weaker = self._weaker(footer, target, source.name)
+                if guards and not weaker:
+                    weaker = self._weaker_columns(target, source.name)
         except (Ags1Error, OSError, ValueError):
             return False
         if weaker:
@@ -151,15 +153,22 @@ class FileOperation:
             raise FileExistsError(errno.EEXIST, text, target.shown)
         return False
 
-    def _weaker(self, footer: Footer, target: Any, name: str) -> str:
-        """In what a target is better protected than this operation would leave it; empty if in nothing."""
+    def _weaker_footer(self, footer: Footer, name: str) -> str:
+        """In what a target's footer is better protected than this operation would leave it; empty if in nothing."""
         config = self.config(name)
-        if footer.aad_prefix is not None and config.aad_prefix is None:
+        has_prefix = footer.aad_prefix is not None or footer.supply_aad_prefix
+        # Re-keying keeps that of the source.
+        if has_prefix and config.aad_prefix is None and self._verb == "encrypt":
             return "it has an AAD prefix"
         if footer.encrypted and config.plaintext_footer:
             return "its footer is encrypted"
         if (footer.algorithm, config.algorithm) == ("AES_GCM_V1", "AES_GCM_CTR_V1"):
             return "its pages have tags"
+        return ""
+
+    def _weaker_columns(self, target: Any, name: str) -> str:
+        """Columns that are better protected than this operation would leave them; empty if there are none."""
+        config = self.config(name)
         found = inspect(target, config.reading())
         wanted = config.protections([each.path for each in found.columns])
         ranks = "plaintext", "footer key", "column key"
