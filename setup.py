@@ -36,7 +36,7 @@ LINKS_BORINGSSL = "ags1.core.boringssl"
 """The module that may be left out; the one above takes AES-GCM from it where that is faster."""
 
 CALLED_SELDOM = frozenset(
-    f"ags1.core.{name}" for name in ("ahead", "arena", "buffer", "descriptors", "gathered", "layout", "offsets")
+    f"ags1.core.{name}" for name in ("ahead", "arena", "descriptors", "gathered", "layout", "offsets")
 )
 """Modules that prepare work and have no loop over small things: with -O1 they take half the time to compile."""
 LOOPS_OVER_PAGES = "ags1.parquet.native."

@@ -27,7 +27,7 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("fastavro")
 
 TARGET = 1.2
-APPEND_TARGET, DELETE_TARGET, TINY_TARGET = 1.15, 1.0, 1.0
+APPEND_TARGET, DELETE_TARGET, TINY_TARGET, MANY_TARGET = 1.15, 1.0, 1.0, 1.0
 WARM_UP = 2
 JVM_WARM_UP = 6
 SCANS = ("all", "column", "filter")
@@ -327,6 +327,81 @@ def test_iceberg_tiny_files(
     run = interleave({"ags1": ours, peer: lambda: StaticTable.from_metadata(metadata).scan().to_arrow()})
     words = f"scan of an Iceberg table that is not encrypted, {count:,} files of 10 rows"
     record(run, figure(run, words, peer, kind="peer", measure="time", target=TINY_TARGET))
+
+
+@dataclass(frozen=True)
+class ManyFiles:
+    """A table of many files on a local disk: unencrypted, and encrypted."""
+
+    words: str
+    plain: str
+    encrypted: str
+
+
+# Files, rows of each, and whether half of the columns are texts: such a column has a dictionary.
+MANY = {
+    "200 files of 1,000 rows": (200, 1_000, False),
+    "100 files of 20,000 rows, half of them texts": (100, 20_000, True),
+}
+
+
+@pytest.fixture(scope="module", params=MANY)
+def many(
+    request: pytest.FixtureRequest, sizes: settings.Settings, tmp_path_factory: pytest.TempPathFactory
+) -> ManyFiles:
+    import numpy as np
+    import pyarrow
+    import pyarrow.parquet as pq
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from ags1.iceberg import encrypt_table, load_table
+    from ags1.kms import MemoryKms
+
+    files, count, has_texts = MANY[request.param]
+    directory, chooser, paths = tmp_path_factory.mktemp("many"), np.random.default_rng(3), list[str]()
+    for number in range(files // 10 if sizes.quick else files):
+        numbers = {f"c{each}": chooser.integers(0, 1000 if has_texts else 1 << 60, count) for each in range(8)}
+        table = pyarrow.table(numbers)
+        for each in range(0, 8 if has_texts else 0, 2):
+            texts = pyarrow.array([f"the text of number {value}" for value in range(1000)])
+            table = table.set_column(each, f"c{each}", texts.take(table[f"c{each}"]))
+        paths.append(str(directory / f"{number:03}.parquet"))
+        pq.write_table(table, paths[-1])
+    catalog = SqlCatalog("many", uri=f"sqlite:///{directory}/catalog.db", warehouse=(directory / "lake").as_uri())
+    catalog.create_namespace("t")
+    for name in ("plain", "encrypted"):
+        catalog.create_table(f"t.{name}", table.schema).add_files(paths)
+    options: dict[str, Any] = {"allow_plaintext": True, "allowed_locations": [str(directory)]}
+    encrypt_table(load_table(catalog, "t.encrypted", kms=MemoryKms({"lake": bytes(16)}), **options), key_id="lake")
+    found = [catalog.load_table(f"t.{name}").metadata_location for name in ("plain", "encrypted")]
+    return ManyFiles(request.param, *found)
+
+
+@pytest.mark.parametrize("which", ["scan", "verification"])
+def test_iceberg_many_files(which: str, many: ManyFiles, interleave: Callable[..., Run], record: Record) -> None:
+    import pyiceberg
+    from pyiceberg.table import StaticTable
+
+    from ags1.iceberg import open_table
+    from ags1.kms import MemoryKms
+
+    kms = MemoryKms({"lake": bytes(16)})
+
+    def ours() -> Any:
+        table = open_table(many.encrypted, kms)
+        return table.scan().to_arrow() if which == "scan" else table.verify(None)
+
+    def theirs() -> Any:
+        return StaticTable.from_metadata(many.plain).scan().to_arrow()
+
+    if which == "scan":
+        assert ours().num_rows == theirs().num_rows
+    else:
+        assert ours().ok
+    peer = f"PyIceberg {pyiceberg.__version__}, not encrypted" + (", scan" if which == "verification" else "")
+    run = interleave({"ags1": ours, peer: theirs})
+    words = f"{which} of an encrypted Iceberg table, {many.words}"
+    record(run, figure(run, words, peer, kind="peer", measure="time", target=MANY_TARGET))
 
 
 def _words(table: Any, file_format: str, asked: Question, rows: int) -> str:

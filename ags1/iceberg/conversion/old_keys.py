@@ -10,7 +10,6 @@ is current. A refusal of the KMS proves nothing: the key may be enabled again, o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -219,7 +218,8 @@ class _Search:
     def __init__(self, table: CatalogTable, kms: Any, state: TableState | None = None) -> None:
         self._table, self._kms, self._state = table, kms, state or table.load()
         self._fields = self._state.document.fields
-        self.report = OldKeyReport(table.name, TableMetadata(self._fields).key_id)
+        self._metadata = TableMetadata(self._fields)
+        self.report = OldKeyReport(table.name, self._metadata.key_id)
         self.older = self._older()
         documents = {self._state.metadata_location: self._state.document, **self.older}
         opened = self._unwrapped(documents)
@@ -316,7 +316,7 @@ class _Search:
         own = [each["snapshot-id"] for each in fields.get("snapshots") or ()]
         self.report.snapshots = [each for each in own if each in numbers]
         self.report.removed = sorted(numbers.difference(own))
-        refs = TableMetadata(fields).refs
+        refs = self._metadata.refs
         self.report.refs = [name for name, ref in refs.items() if ref["snapshot-id"] in numbers]
         reached = {each.path for each in found if each.error is None and each.encryption != PLAINTEXT}
         if reached:
@@ -330,13 +330,11 @@ class _Search:
         return file_io_at(state, self._table.io_properties, kms, expected)
 
     def _walked(self, fields: Mapping[str, Any], kms: Any) -> TableWalk:
-        where, text = self._state.metadata_location, json.dumps(fields, ensure_ascii=False).encode("utf-8")
-        made = TableState(where, metadata_document(where, text), None, None, self._state.locations)
+        where = self._state.metadata_location
+        made = TableState(where, Document(fields), None, None, self._state.locations)
         return walk(where, self._file_io(made, kms), "all")
 
     def _look_at_journals(self) -> None:
-        metadata = TableMetadata(self._fields)
-
         def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
             key = WrappedKey.from_json(wrapped, name)
             if key.key_id == self.report.key_id:
@@ -346,14 +344,14 @@ class _Search:
                 raise KeyAccessError(self.report.refused[key.key_id])
             return made
 
-        place = TableFiles(metadata, self._table.place).new_metadata_path(DIRECTORY)
+        place = TableFiles(self._metadata, self._table.place).new_metadata_path(DIRECTORY)
         try:
             self._table.places(self._state).check(place)
         except UnsupportedError:
             # Only the metadata names this place, which nobody has allowed.
             self.report.unread.append(f"{place}/ (not allowed)")
             return
-        runs, uuid = found_runs(below_metadata(self._table.place(place))), str(metadata.fields.get("table-uuid"))
+        runs, uuid = found_runs(below_metadata(self._table.place(place))), str(self._fields.get("table-uuid"))
         # Others are of the table's own key, refused, or what nobody with a key has written.
         opened = opened_runs(runs, KIND, uuid, unwrap, lambda name, error: None)
         self.report.journals += [each.found.run for each in opened]

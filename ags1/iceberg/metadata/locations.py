@@ -193,9 +193,11 @@ def location_of(url: str, io_properties: Mapping[str, Any] | None = None) -> Loc
 
 def local_path(location: str) -> str | None:
     """The path that a location means on this machine, if it means one."""
-    # Nearly all are one of these two.
+    # Nearly all are one of these three.
     if location.startswith("/"):
         return location
+    if location.startswith("file:///"):
+        return location[len("file://") :]
     scheme, separator, _ = location.partition("://")
     if separator and scheme.lower() != "file" and _SCHEME.fullmatch(scheme):
         return None
