@@ -158,12 +158,19 @@ class Work:
 
 
 class OneByOne(Work):
-    """A function for one unit: it is called as :meth:`Work.one`, by several threads at once."""
+    """A function for one unit: it is called as :meth:`Work.one`, by several threads at once.
+
+    One thread does units of at most `brief` bytes on average, if all files are of this machine.
+    """
 
     def __init__(
-        self, function: Callable[[Any, int | None, Advance], Any], size_of: Callable[[Any], int] = attrgetter("size")
+        self,
+        function: Callable[[Any, int | None, Advance], Any],
+        size_of: Callable[[Any], int] = attrgetter("size"),
+        *,
+        brief: int = 0,
     ) -> None:
-        self._function, self._size_of = function, size_of
+        self._function, self._size_of, self.brief, self.are_local = function, size_of, brief, brief > 0
 
     def size_of(self, unit: Any) -> int:
         """Bytes of a unit."""

@@ -62,6 +62,8 @@ Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable
 
 # Bytes of small files that are kept between their check and the work on them.
 _HELD = 64 << 20
+# Files of this size are mostly Python, which several threads do no faster than one.
+_BRIEF = 256 << 10
 # Files of which a row group is read at once.
 _READ_AT_ONCE = 4
 
@@ -323,7 +325,8 @@ class Conversion:
                 records.add(result)
             return result
 
-        work = OneByOne(move, lambda each: each.file["file_size_in_bytes"])
+        brief = _BRIEF if all(each.is_local for each in ends) else 0
+        work = OneByOne(move, lambda each: each.file["file_size_in_bytes"], brief=brief)
         try:
             for each in run_on_threads(work, entries, threads, SharedProgress(self.progress, sum(sizes))):
                 yield each.result

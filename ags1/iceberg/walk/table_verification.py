@@ -100,8 +100,7 @@ def _checked(
     def check(file: TableFile, threads: int | None, within: Progress) -> VerifyReport:
         return checker.check(file, within)
 
-    work = OneByOne(check)
-    work.are_local, work.brief = place.is_local, SMALL
+    work = OneByOne(check, brief=SMALL if place.is_local else 0)
     with closing(checker.ahead):
         for file, answer, *_ in run_on_threads(work, coming, how, shared):
             yield file, answer
