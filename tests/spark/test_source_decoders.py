@@ -40,11 +40,6 @@ def test_bytes_come_in_pieces_of_a_block(length: int) -> None:
     assert {row["path"] for row in found} == {"file"}
 
 
-def test_columns_that_bytes_do_not_have_are_named() -> None:
-    with pytest.raises(ValueError, match="decode=binary has the columns path, offset, content, not value"):
-        rows(plain(b"x"), options(), pa.schema([("value", pa.string())]), [0, END])
-
-
 # -- Avro ------------------------------------------------------------------------------------------------------------
 
 AVRO: dict[str, Any] = {

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
@@ -40,8 +42,10 @@ def write(tmp_path: Path, kms_url: str) -> Write:
     return write
 
 
-def read(vault: Path, kms_url: str, decode: str = "parquet") -> tuple[StructType, list[dict[str, Any]]]:
-    options = SourceOptions.parse({"path": str(vault), "kms": kms_url, "decode": decode})
+def read(
+    vault: Path, kms_url: str, decode: str = "parquet", **given: str
+) -> tuple[StructType, list[dict[str, Any]]]:
+    options = SourceOptions.parse({"path": str(vault), "kms": kms_url, "decode": decode, **given})
     schema = infer_schema(options)
     reader = SourceReader(options, schema)
     batches = (batch for task in reader.partitions() for batch in reader.read(task))
@@ -60,6 +64,48 @@ def test_a_file_of_another_format_names_the_option_that_leaves_it_out(
     dataset.encrypt(tmp_path / "raw", vault, kms_url, "lake").close()
     with pytest.raises(FormatError, match=rf"{name}.*give the option include, such as include='\*\.{decode}'$"):
         read(vault, kms_url, decode)
+
+
+def _stored(decode: str, value: str, path: Path) -> None:
+    import fastavro
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"value": [value]})
+    if decode == "parquet":
+        pq.write_table(table, path)
+    elif decode == "arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    elif decode == "avro":
+        record = {"type": "record", "name": "r", "fields": [{"name": "value", "type": "string"}]}
+        with open(path, "wb") as file:
+            fastavro.writer(file, record, table.to_pylist())
+    else:
+        path.write_text(value)
+
+
+@pytest.mark.parametrize("columns", ["", "year", "month,year"])
+@pytest.mark.parametrize("decode", ["binary", "text", "parquet", "avro", "arrow"])
+def test_a_file_outside_of_the_directories_of_partitions_has_nulls_in_their_columns(
+    tmp_path: Path, kms_url: str, decode: str, columns: str
+) -> None:
+    chance = random.Random(f"{decode}{columns}")
+    expected = []
+    for number in range(20):
+        parts = {name: chance.randrange(3) for name in ("year", "month") if chance.random() < 0.6}
+        directory = "/".join(f"{name}={value}" for name, value in parts.items())
+        _stored(decode, f"row {number}", tmp_path / "raw" / directory / f"{number}.{decode}")
+        expected.append({"year": None, "month": None, **parts})
+    dataset.encrypt(tmp_path / "raw", tmp_path / "vault", kms_url, "lake").close()
+    schema, found = read(tmp_path / "vault", kms_url, decode, **({"columns": columns} if columns else {}))
+    if columns:
+        assert schema.names == columns.split(",")
+        expected = [{name: each[name] for name in schema.names} for each in expected]
+    else:
+        data = ["path", "offset", "content"] if decode == "binary" else ["value"]
+        assert sorted(schema.names) == sorted([*data, "year", "month"])
+        found = [{name: each[name] for name in ("year", "month")} for each in found]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 def a_type(chance: random.Random, depth: int = 0) -> types.DataType:

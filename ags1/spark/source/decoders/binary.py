@@ -17,18 +17,13 @@ class _Binary(Decoder):
     schema = SCHEMA
 
     def read(self, file: Plain, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        unknown = set(columns) - set(SCHEMA.names)
-        if unknown:
-            raise ValueError(
-                f"decode=binary has the columns {', '.join(SCHEMA.names)}, not {', '.join(sorted(unknown))}"
-            )
-        reader = file.source
+        reader, wants_content = file.source, "content" in map(str.lower, columns)
         size, piece = reader.size, reader.block_length
         if size == 0:
             # A row all the same, and authenticated.
             if start == 0 < end:
                 reader.pread(0, 1)
-                yield self._batch(file, columns, 0, pa.array([0], pa.int64()), pa.allocate_buffer(0))
+                yield self._batch(file, 0, pa.array([0], pa.int64()), pa.allocate_buffer(0))
             return
         end = min(end, size)
         many = max(1, self._options.batch_bytes // piece)
@@ -37,20 +32,17 @@ class _Binary(Decoder):
         while position < end:
             count = min(many, -(-(end - position) // piece))
             offsets = pa.array(np.arange(count, dtype=np.int64) * piece + position)
-            wanted = count * piece if "content" in columns else 0
-            yield self._batch(file, columns, piece, offsets, read_buffer(reader, position, wanted))
+            wanted = count * piece if wants_content else 0
+            yield self._batch(file, piece, offsets, read_buffer(reader, position, wanted))
             position += count * piece
 
     @staticmethod
-    def _batch(file: Plain, columns: Sequence[str], piece: int, offsets: pa.Array, data: pa.Buffer) -> pa.RecordBatch:
+    def _batch(file: Plain, piece: int, offsets: pa.Array, data: pa.Buffer) -> pa.RecordBatch:
         count = len(offsets)
         ends = np.minimum(np.arange(count + 1, dtype=np.int64) * piece, data.size).astype(np.int32)
-        made = {
-            "path": pa.repeat(pa.scalar(file.path, pa.string()), count),
-            "offset": offsets,
-            "content": pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), data]),
-        }
-        return pa.RecordBatch.from_pydict({name: made[name] for name in columns})
+        content = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), data])
+        paths = pa.repeat(pa.scalar(file.path, pa.string()), count)
+        return pa.RecordBatch.from_arrays([paths, offsets, content], schema=SCHEMA)
 
 
 make = _Binary
