@@ -124,7 +124,7 @@ def rotate(where: Namespace, key_id: str, bits: int, said: Namespace) -> int:
 
 
 @kms_command(
-    files=Positional("[DATASET]...", "dataset, or directory of an Iceberg table without a catalog", nargs="*"),
+    files=Positional("[DATASET]...", "dataset, or directory of an Iceberg table", nargs="*"),
     key_id="key-id!",
     old_versions="old-versions",
     said="dry-run yes quiet json",
@@ -330,7 +330,7 @@ def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagemen
     As of an audit, expired snapshots do not count: their manifest lists are gone.
     """
     from ags1.iceberg import EncryptionKeys
-    from ags1.iceberg.catalogs.file import MAX_DOCUMENT, newest_metadata
+    from ags1.iceberg.catalogs.file import MAX_DOCUMENT, newest_files
     from ags1.iceberg.metadata.locations import location_of
     from ags1.iceberg.metadata.metadata_document import metadata_document
     from ags1.storage import Location, read_whole, status
@@ -347,8 +347,8 @@ def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagemen
         return True
 
     found = []
-    newest = newest_metadata(where).rpartition("/")[2]
-    for name in sorted(names, key=lambda each: each != newest):
+    newest = {each.rpartition("/")[2] for each in newest_files(where)}
+    for name in sorted(names, key=lambda each: each not in newest):
         path = Location(where).join(f"metadata/{name}")
         document = metadata_document(path.text, bytes(read_whole(path, MAX_DOCUMENT)))
         keys, lost = EncryptionKeys(document.entries()), set[str]()
@@ -360,8 +360,8 @@ def _uses_of_table(where: str, names: list[str], key_id: str, rest: KeyManagemen
                     lost |= {entry.key_id, *(each.key_id for each in keys.below(entry.key_id))}
         snapshots = [each for each in document.fields.get("snapshots") or () if each.get("key-id") in lost]
         count = sum(is_there(each.get("manifest-list", "")) for each in snapshots)
-        if count or (lost and name == newest):
-            use = {"table": where, "metadata_file": name, "is_newest": name == newest, "key_id": key_id}
+        if count or (lost and name in newest):
+            use = {"table": where, "metadata_file": name, "is_newest": name in newest, "key_id": key_id}
             found.append({**use, "snapshots": count})
     return found
 

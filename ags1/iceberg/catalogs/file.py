@@ -178,6 +178,18 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
         Two files have this number, as after two commits at once to a catalog, of which one lost. Or the newest state
         seems to be in a file whose form is not known, or that is missing.
     """
+    found = newest_files(directory, io_properties)
+    if len(found) > 1:
+        names = [each.rpartition("/")[2] for each in found]
+        raise FormatError(
+            f"{directory_of(found[0])} has {len(found)} metadata files of the number {version_of(names[0])}, as after "
+            f"a commit that lost against another: name the one that the catalog has, {' or '.join(names)}"
+        )
+    return found[0]
+
+
+def newest_files(directory: str, io_properties: Mapping[str, str] | None = None) -> list[str]:
+    """Return all metadata files with the highest number, as :func:`newest_metadata`; it has the errors, too."""
     properties = io_properties or {}
     place = directory.rstrip("/") or "/"
     for each in (f"{place.rstrip('/')}/metadata", place):
@@ -194,13 +206,8 @@ def newest_metadata(directory: str, io_properties: Mapping[str, str] | None = No
                 f"{' or '.join(names) or 'all others'}: give the metadata file that is the newest, or take that file "
                 "away if it is of no use"
             )
-        if len(names) > 1:
-            raise FormatError(
-                f"{each} has {len(names)} metadata files of the number {newest}, as after a commit that lost "
-                f"against another: name the one that the catalog has, {' or '.join(names)}"
-            )
         if names:
-            return f"{each}/{names[0]}"
+            return [f"{each}/{name}" for name in names]
     where = location_of(place, properties)
     if where.is_local and not is_directory(where):
         raise FileNotFoundError(2, "there is no such metadata file or directory", shown(directory))
