@@ -67,14 +67,12 @@ class DatasetMembership(Membership):
             if each.error is not None:
                 self._unread.append(name)
                 self._failed(name, damaged(self._location, each.number, each.error))
-            elif not each.is_committed:
-                text = (
-                    "is not followed by the next version: a late writer made it, and it was never committed, or "
-                    "versions were changed; `ags1 dataset verify` says which"
-                )
-                self._add("warning", "dataset-unreferenced", name, text)
-            elif each.version is not None:
+            elif each.version is not None and (each.is_committed or not found):
                 found.append(each.version)
+            elif each.version is not None:
+                is_lost, text = found[0].fault_of(each.version)
+                code = ("error", "dataset-file-missing") if is_lost else ("warning", "dataset-unreferenced")
+                self._add(*code, name, text, DAMAGED if is_lost else "")
         return found[::-1]
 
     def _failed(self, name: str, error: Exception) -> None:

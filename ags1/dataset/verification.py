@@ -232,11 +232,8 @@ class _Comparison:
         except Ags1Error as error:
             text = f"{name} is not the parent of the next version, and not authentic: {error}"
             return _finding(name, "replaced", text)
-        text = (
-            "is not what the next version was made from: a late writer made it, or somebody put an expired version "
-            "back, which a former master key may open. expire removes it when it is old, or is told to"
-        )
-        return _finding(name, "unreferenced", f"{name} {text}")
+        is_lost, text = self.view.version.fault_of(version)
+        return _finding(name, "missing" if is_lost else "unreferenced", text)
 
     def _unexpected(self, name: str, kind: str) -> Finding:
         if kind == "leftover":

@@ -105,6 +105,20 @@ single_writer
             return ()
         return (None if self.operation == RESTORE_OVER else self.parent, *self.ancestors)[:MAX_ANCESTORS]
 
+    def fault_of(self, other: Version) -> tuple[bool, str]:
+        """Whether the version after `other` is lost, which the next one does not name; and what to say of `other`."""
+        name, number = version_name(other.version), other.version
+        if other.digest in self.made_from[self.version - 1 - number :][:1]:
+            return True, (
+                f"{name} is a former version, and version {number + 1}, which was made from it, is missing: it was "
+                "lost or removed, or somebody put an expired version back. Restore its file from a backup, or give up "
+                f"what is before it: `ags1 dataset expire --give-up {number}`"
+            )
+        return False, (
+            f"{name} is not what the next version was made from: a late writer made it, or somebody put an expired "
+            "version back, which a former master key may open. expire removes it when it is old, or is told to"
+        )
+
     def _fields(self) -> dict[str, Any]:
         manifest = None
         if self.manifest is not None and self.manifest_key is not None:

@@ -158,6 +158,15 @@ def test_a_tenants_key_is_destroyed_after_what_would_be_lost_was_said(
             dataset.open("vault", client)
 
 
+def test_a_version_behind_a_lost_one_needs_its_key_too(run: Run, tenants: Path, store: Path) -> None:
+    with kms.load(URL, password=PASSWORD) as client, dataset.open("vault", client) as vault:
+        vault.expire(keep=100, older_than=None, grace=0)
+    Path("vault/_ags1/v-2.json").unlink()
+    assert run("dataset", "cat", "vault", "own.csv", "--version", "1", "--kms", URL, "--password-file", "pw").code == 0
+    looked = run("kms", "remove", "vault", "--kms", URL, "--password-file", "pw", "--key-id", "lake", "--dry-run")
+    assert (looked.code, looked.out) == (2, "vault, version 1: 1 file can't be read without it\n")
+
+
 def test_removing_a_key_loses_the_versions_under_it_and_an_unused_key_none(
     run: Run, tenants: Path, store: Path
 ) -> None:

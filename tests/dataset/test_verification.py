@@ -186,8 +186,8 @@ def test_what_other_versions_name_is_no_stranger(vault: Path, tmp_path: Path) ->
         assert first.verify().ok
     os.unlink(next(vault.glob("_ags1/v-2.json")))
     report = found(vault)
-    # What only the version that went away named: its root. Its files are those of the next one.
-    assert set(kinds(report).values()) == {"unreferenced"}
+    # What only the version that went away named: its root. Its files are those of the next one. And its loss.
+    assert set(kinds(report).values()) == {"missing", "unreferenced"}
 
 
 def test_objects_that_may_be_of_a_damaged_version_are_not_called_unreferenced(vault: Path) -> None:

@@ -203,7 +203,7 @@ def test_what_a_killed_late_writer_left_is_no_version_for_an_audit(stray: Path) 
     assert group.detail.startswith(f"{count} version")
     assert {found.code for found in report.findings} == {"dataset-unreferenced"}
     (said,) = (found.message for found in report.findings if "v-2.json" in found.subject)
-    assert "never committed" in said
+    assert "a late writer made it" in said
 
 
 def test_a_dataset_that_was_open_does_not_show_it(stray: Path) -> None:
@@ -257,6 +257,26 @@ def test_a_version_has_one_form_only(tmp_path: Path) -> None:
             assert {each for each in tmp_path.iterdir() if each.is_file()} == objects
         place.write_text(text)
     assert newest(tmp_path) == {"a": b"3"}
+
+
+@pytest.mark.parametrize("lost", [2, 3, 4, 5])
+def test_a_lost_version_is_an_error_of_verify_and_audit(tmp_path: Path, lost: int) -> None:
+    """Whoever removes what somebody may go back to must not do so in silence."""
+    for number in range(6):
+        commit(tmp_path, {"a": b"%d" % number})
+    (tmp_path / f"_ags1/v-{lost}.json").unlink()
+    with dataset.open(tmp_path, client()) as opened:
+        report = opened.verify()
+    (finding,) = (each for each in report.findings if each.outcome)
+    assert not report.ok
+    assert (finding.subject, finding.code) == (f"_ags1/v-{lost - 1}.json", "missing")
+    assert f"version {lost}, which was made from it, is missing" in finding.message
+    audited = audit(tmp_path, kms=client())
+    (finding,) = (each for each in audited.findings if each.code == "dataset-file-missing")
+    assert f"version {lost}, which was made from it, is missing" in finding.message
+    with dataset.open(tmp_path, client()) as opened:
+        opened.expire(keep=100, grace=0, give_up=lost - 1)
+        assert opened.verify().ok
 
 
 def test_a_break_in_the_chain_of_versions_stops_expire(tmp_path: Path) -> None:

@@ -297,18 +297,23 @@ def _local(where: Namespace, *, new: bool = False) -> LocalKms:
 def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) -> list[dict[str, Any]]:
     """The versions of a dataset that can't be read without the key that is to be removed."""
     from ags1 import dataset
+    from ags1.dataset.versions import damaged, kept_versions
+    from ags1.storage import Location
 
     if (table := _metadata_files(where)) is not None:
         return _uses_of_table(where, table, key_id, rest)
     found = []
-    with dataset.open(where, client) as opened:
-        for version in opened.versions():
-            if version.key_id == key_id:
+    with dataset.open(where, client):
+        # Also those that no later version names: they can be read as well.
+        for each in kept_versions(Location(where)):
+            if each.error is not None:
+                raise damaged(Location(where), each.number, each.error)
+            if each.version is not None and each.version.key_id == key_id:
                 try:
-                    version.key.unwrap(rest)
+                    each.version.key.unwrap(rest)
                 except KeyAccessError:
-                    use = {"dataset": where, "version": version.version, "key_id": key_id}
-                    found.append({**use, "files": version.file_count})
+                    use = {"dataset": where, "version": each.number, "key_id": key_id}
+                    found.insert(0, {**use, "files": each.version.file_count})
     return found
 
 

@@ -330,9 +330,8 @@ class _Search:
         return file_io_at(state, self._table.io_properties, kms, expected)
 
     def _walked(self, fields: Mapping[str, Any], kms: Any) -> TableWalk:
-        where = self._state.metadata_location
-        made = TableState(where, Document(fields), None, None, self._state.locations)
-        return walk(where, self._file_io(made, kms), "all")
+        made = TableState(self._state.metadata_location, Document(fields), None, None, self._state.locations)
+        return walk(made.metadata_location, self._file_io(made, kms), "all")
 
     def _look_at_journals(self) -> None:
         def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
