@@ -99,8 +99,7 @@ class OldKeyReport(Report):
             refs = f" ({', '.join(map(printable, self.refs))})" if self.refs else ""
             lines.append(
                 f"old keys STILL open {counted(self.files, 'file')} of the branches and tags{refs}: "
-                f"{spelled('rekey_table')} to "
-                "another master key, with new data keys, ends that"
+                f"{spelled('rekey_table')} with new data keys ends that"
             )
         if self.snapshots:
             lines.append(
