@@ -282,8 +282,8 @@ def loops() -> dict[str, Floors]:
 
 @functools.cache
 def load() -> Floors:
-    """The floors on the library that gives AES-GCM to the ags1 of this process."""
-    return loops()[ags1.backend()["cipher"]]
+    """The floors on the library that gives AES-GCM of a block to the ags1 of this process."""
+    return openssl() if ags1.backend()["openssl_from"] is not None else loops()[ags1.backend()["cipher"]]
 
 
 @functools.cache

@@ -29,36 +29,24 @@ _VP2INTERSECT, _INTEL = (2, 8), (0, 30)
 # Bits of OPENSSL_armcap.
 _ARM_FEATURES = (("NEON", 0), ("AES", 2), ("PMULL", 5), ("SHA3", 11), ("UNROLL8_EOR3", 12))
 
+BOTH = "BoringSSL and OpenSSL"
 VAES_AVX2 = frozenset({"AES-NI", "AVX", "AVX2", "VAES", "VPCLMULQDQ"})
 VAES_AVX512 = VAES_AVX2 | {"AVX512F", "AVX512BW", "AVX512VL"}
 ZEN_4 = VAES_AVX512 | {"not Intel"}
 ZEN_5 = ZEN_4 | {"VP2INTERSECT"}
+
+LONG = 128 << 10
+"""Bytes of a message that OpenSSL gets where BoringSSL is faster for shorter ones."""
 
 # Features that a CPU has, which library gives AES-GCM there, and the measurement that says so: BoringSSL beside OpenSSL
 # 3.5.7, messages of 256 bytes to 1 MiB, encryption and decryption, one core, in cache, and on Zen 4 and 5 over 64 MiB
 # (python -m bench.ciphers). The first row that fits counts. On Ice Lake, BoringSSL was faster for some lengths and
 # slower for others, and which ones differed between runs. A CPU that fits no row was not measured.
 _MEASURED = (
-    (
-        ZEN_5,
-        "BoringSSL",
-        "BoringSSL is 1.0 to 1.5 times as fast as OpenSSL, most below 32 KiB, on AMD Zen 5",
-    ),
-    (
-        ZEN_4,
-        "BoringSSL",
-        "BoringSSL is 1.04 to 1.4 times as fast as OpenSSL, most from 512 bytes to 4 KiB, on AMD Zen 4",
-    ),
-    (
-        VAES_AVX2 | {"AVX512F"},
-        "OpenSSL",
-        "BoringSSL has no gain that holds for all lengths on CPUs with VAES and AVX-512 (Intel Ice Lake)",
-    ),
-    (
-        VAES_AVX2,
-        "BoringSSL",
-        "BoringSSL is 1.6 to 1.9 times as fast as OpenSSL on CPUs with VAES and without AVX-512 (AMD Zen 3)",
-    ),
+    (ZEN_5, BOTH, "BoringSSL is up to 1.8 times as fast as OpenSSL up to 64 KiB, and OpenSSL 1.1 times above (AMD Zen 5)"),
+    (ZEN_4, "BoringSSL", "BoringSSL is 1.04 to 1.4 times as fast as OpenSSL, most up to 4 KiB (AMD Zen 4)"),
+    (VAES_AVX2 | {"AVX512F"}, "OpenSSL", "BoringSSL has no gain that holds for all lengths (Intel Ice Lake)"),
+    (VAES_AVX2, "BoringSSL", "BoringSSL is 1.6 to 1.9 times as fast as OpenSSL, without AVX-512 (AMD Zen 3)"),
 )
 
 
@@ -88,15 +76,15 @@ def traits(settings: str) -> set[str]:
 
 
 def measured(features: Iterable[str]) -> tuple[str, str]:
-    """Return which library gives AES-GCM on a CPU with these features, and why."""
+    """Return which library gives AES-GCM on a CPU with these features, or BOTH, and why."""
     for needed, library, reason in _MEASURED:
         if needed.issubset(features):
             return library, reason
     return "OpenSSL", "BoringSSL was not measured on such a CPU"
 
 
-def choose(provider: str, settings: str) -> tuple[str, str, Any]:
-    """Return the library's name, why it is the one, and the capsule of BoringSSL's functions if it is that.
+def choose(provider: str, settings: str) -> tuple[str, str, Any, int | None]:
+    """Return the library's name, why it is the one, the capsule of BoringSSL's functions if it is that, and LONG or None.
 
     Raises
     ------
@@ -104,24 +92,25 @@ def choose(provider: str, settings: str) -> tuple[str, str, Any]:
         ``AGS1_CIPHER`` asks for a library that there is not.
     """
     wanted = os.environ.get("AGS1_CIPHER", "")
-    if wanted not in ("", "openssl", "boringssl"):
-        raise BackendError(f"AGS1_CIPHER={wanted} names no library: set it to openssl or boringssl, or unset it")
+    names = {"openssl": "OpenSSL", "boringssl": "BoringSSL", "both": BOTH}
+    if wanted and wanted not in names:
+        raise BackendError(f"AGS1_CIPHER={wanted} names no library: set it to openssl, boringssl or both, or unset it")
     if wanted:
-        library = "OpenSSL" if wanted == "openssl" else "BoringSSL"
+        library = names[wanted]
         reason = f"AGS1_CIPHER={wanted} asks for it"
     elif provider != "default":
         library, reason = "OpenSSL", f"AES-GCM comes from OpenSSL's provider {provider}"
     else:
         library, reason = measured({*cpu_features(settings), *traits(settings)})
     if library == "OpenSSL":
-        return library, reason, None
+        return library, reason, None, None
     try:
         from ags1.core import boringssl
     except ImportError as error:
         if wanted:
             raise BackendError(
-                "AGS1_CIPHER=boringssl: this ags1 was built without BoringSSL. Unset AGS1_CIPHER to use OpenSSL, or "
+                f"AGS1_CIPHER={wanted}: this ags1 was built without BoringSSL. Unset AGS1_CIPHER to use OpenSSL, or "
                 "install ags1 from a wheel for x86-64 Linux, or where a C++ compiler is"
             ) from error
-        return "OpenSSL", f"this ags1 was built without BoringSSL; {reason}", None
-    return library, reason, boringssl.library()
+        return "OpenSSL", f"this ags1 was built without BoringSSL; {reason}", None, None
+    return "BoringSSL", reason, boringssl.library(), LONG if library == BOTH else None

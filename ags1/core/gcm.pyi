@@ -40,6 +40,7 @@ class Key(Buffer):
 
 CIPHER: Final[str]
 REASON: Final[str]
+LONG_FROM: Final[int | None]
 
 def random_bytes(length: int) -> bytes: ...
 def seal_message(data: Buffer, key: KeyLike, nonce: Buffer, aad: Buffer = b"") -> bytes: ...

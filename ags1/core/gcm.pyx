@@ -62,6 +62,11 @@ cdef extern from *:
 cdef extern from "ags1/core/pieces.h" nogil:
     int ags1_splits_messages()
 
+cdef extern from "ags1/core/gcm_by_length.h" nogil:
+    const GcmLibrary *ags1_by_length[2]
+    int64_t ags1_long_from
+    const GcmLibrary AGS1_BOTH
+
 # Behind openssl/evp.h: that says which library it is.
 cdef extern from "ags1/core/gcm_message.h" nogil:
     int ags1_splits
@@ -503,16 +508,20 @@ def library():
 
 cdef tuple _choose_library():
     """Choose the library of AES-GCM, and return its name and why. Before any context is made."""
-    global LIBRARY
+    global LIBRARY, ags1_long_from
     found = library()
-    name, reason, capsule = choice.choose(found["provider"], found["cpu_settings"])
+    name, reason, capsule, long_from = choice.choose(found["provider"], found["cpu_settings"])
     if capsule is not None:
         LIBRARY = <const GcmLibrary *>PyCapsule_GetPointer(capsule, b"ags1.core.boringssl")
-    return name, reason
+    if long_from is not None:
+        ags1_by_length[0], ags1_by_length[1] = LIBRARY, &OPENSSL
+        ags1_long_from = long_from
+        LIBRARY = &AGS1_BOTH
+    return name, reason, long_from
 
 
 ags1_splits = ags1_splits_messages()
 _fetch_ciphers()
 if ags1_drbg_start() != 1:
     raise_status(GCM_BACKEND, gcm_last_error(GCM_BACKEND), "making the random generator")
-CIPHER, REASON = _choose_library()
+CIPHER, REASON, LONG_FROM = _choose_library()

@@ -32,6 +32,7 @@ def test_it_says_these_things() -> None:
         "aes_gcm",
         "cipher",
         "cipher_reason",
+        "openssl_from",
         "threads",
     }
     assert re.match(r"OpenSSL \d+\.\d+\.\d+", backend["openssl_version"])

@@ -119,6 +119,7 @@ class Conversion:
         self.places = Places(source, target, table.expected.moved_from)
         self.moved: dict[str, tuple[FileResult, RunSeal | None]] = {}
         self._manifests: Kept = {}
+        self._view: OpenedState | None = None
         self._journal: Journal | None = None
         self._own_seal: RunSeal | None = None
         self._refusal: KeyAccessError | None = None
@@ -139,8 +140,10 @@ class Conversion:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def look(self, state: TableState) -> OpenedState:
-        """Return the table in this state."""
-        return OpenedState(state, self, self._manifests)
+        """Return the table in this state. The last one is kept: mostly nobody has committed during the run."""
+        if self._view is None or self._view.document.hash != state.document.hash:
+            self._view = OpenedState(state, self, self._manifests)
+        return self._view
 
     def plan(self, view: OpenedState) -> ConversionPlan:
         """Return the plan. Nothing is written."""

@@ -191,11 +191,6 @@ def _older_documents(
             yield path, each
 
 
-def _logged(fields: Mapping[str, Any]) -> list[str]:
-    """Return the locations of the older metadata files that the log of a table names, the newest one first."""
-    return [each["metadata-file"] for each in reversed(fields.get("metadata-log") or ())]
-
-
 class _Only:
     """A KMS of some master keys alone."""
 
@@ -228,7 +223,8 @@ class _Search:
 
     def _older(self) -> dict[str, Document]:
         """The other metadata files of the table."""
-        paths = dict.fromkeys(_logged(self._fields))
+        # Those of the log, the newest one first.
+        paths = dict.fromkeys(each["metadata-file"] for each in reversed(self._fields.get("metadata-log") or ()))
         # As the log spells it: each file once.
         current = as_the_table_spells_it(self._state.metadata_location, self._fields)
         directory = current.rpartition("/")[0]

@@ -49,7 +49,11 @@ static inline int ags1_begin(EVP_CIPHER_CTX *context, const uint8_t *nonce, cons
 /* ags1_splits_messages(), asked once. */
 static int ags1_splits;
 
-static inline int64_t ags1_piece_of(int64_t left, int is_first) { return ags1_next_piece(left, is_first, ags1_splits); }
+static inline int64_t ags1_piece_of(int64_t left, int is_first)
+{
+    int64_t piece = ags1_next_piece(left, is_first, ags1_splits);
+    return piece < AGS1_LARGEST_CALL ? piece : AGS1_LARGEST_CALL;
+}
 
 /* By parameters: a ctrl makes the same ones, and more. */
 #define AGS1_TAG(tag) {OSSL_PARAM_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, (void *)(tag), 16), OSSL_PARAM_END}
