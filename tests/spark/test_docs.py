@@ -81,8 +81,8 @@ def test_the_trial_class_opens_what_a_local_keystore_wrapped(
     kms = keystore(tmp_path, masters)
     (block,) = _blocks("docs/parquet-on-spark.md", 'python title="Spark with a KMS client for Parquet"')
     begin = (
-        "import os\nfrom pyspark.sql import SparkSession\nimport ags1.spark\n"
-        f"os.chdir({str(tmp_path)!r})\nkms = {kms!r}\nspark = SparkSession.builder.getOrCreate()\n"
+        "from pyspark.sql import SparkSession\nimport ags1.spark\n"
+        f"here = {str(tmp_path)!r}\nkms = {kms!r}\nspark = SparkSession.builder.getOrCreate()\n"
     )
     run_spark(begin + block, conf=conf)
 

@@ -445,7 +445,7 @@ def test_spark_itself_reads_what_is_encrypted_here_and_writes_what_is_decrypted_
     if (reason := available()) is not None:
         (pytest.fail if os.environ.get("AGS1_NO_SKIP") else pytest.skip)(f"no classes of parquet-java's: {reason}")
     (block,) = blocks(ROOT / "docs" / "parquet-on-spark.md", 'python title="Spark with a KMS client for Parquet"')
-    page = f"import ags1.spark\nkms = URL\n{block}"
+    page = f"import ags1.spark\nhere, kms = os.getcwd(), URL\n{block}"
     # Spark reads no files above partitions, nor those without the suffix.
     for name in (NAMES[0], ".b.parquet.crc"):
         (lake / name).unlink()
