@@ -18,7 +18,7 @@ from ags1.storage.sources import SMALL
 REQUESTS_AT_ONCE = 32
 """Requests that have nearly no bytes, such as for the length of an object."""
 
-SMALL_FILES_AT_ONCE = 32
+SMALL_FILES_AT_ONCE = 16
 """Small files that are read whole and parsed, such as manifests."""
 
 # Each has several requests under way, and one that is written up to 40 MiB of an upload in memory and 16 MiB before it.
