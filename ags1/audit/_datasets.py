@@ -60,7 +60,7 @@ class DatasetMembership(Membership):
 
     def _versions(self, numbers: list[int]) -> list[Version]:
         """The versions that were committed, ascending."""
-        found = []
+        found: list[Version] = []
         keys = None if self._kms is None else newest_keys(self._location, self._kms)
         for each in kept_versions(self._location, numbers, keys):
             name = version_name(each.number)

@@ -43,7 +43,11 @@ LONG = 128 << 10
 # (python -m bench.ciphers). The first row that fits counts. On Ice Lake, BoringSSL was faster for some lengths and
 # slower for others, and which ones differed between runs. A CPU that fits no row was not measured.
 _MEASURED = (
-    (ZEN_5, BOTH, "BoringSSL is up to 1.8 times as fast as OpenSSL up to 64 KiB, and OpenSSL 1.1 times above (AMD Zen 5)"),
+    (
+        ZEN_5,
+        BOTH,
+        "BoringSSL is up to 1.8 times as fast as OpenSSL up to 64 KiB, and OpenSSL 1.1 times above (AMD Zen 5)",
+    ),
     (ZEN_4, "BoringSSL", "BoringSSL is 1.04 to 1.4 times as fast as OpenSSL, most up to 4 KiB (AMD Zen 4)"),
     (VAES_AVX2 | {"AVX512F"}, "OpenSSL", "BoringSSL has no gain that holds for all lengths (Intel Ice Lake)"),
     (VAES_AVX2, "BoringSSL", "BoringSSL is 1.6 to 1.9 times as fast as OpenSSL, without AVX-512 (AMD Zen 3)"),
@@ -84,7 +88,7 @@ def measured(features: Iterable[str]) -> tuple[str, str]:
 
 
 def choose(provider: str, settings: str) -> tuple[str, str, Any, int | None]:
-    """Return the library's name, why it is the one, the capsule of BoringSSL's functions if it is that, and LONG or None.
+    """Return the library, why it is the one, the capsule of BoringSSL's functions if it is that, and LONG or None.
 
     Raises
     ------

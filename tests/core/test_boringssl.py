@@ -88,7 +88,9 @@ def test_the_library_is_chosen_by_provider_cpu_and_environment(
 
 def test_a_library_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGS1_CIPHER", "libressl")
-    with pytest.raises(BackendError, match="AGS1_CIPHER=libressl names no library: set it to openssl, boringssl or both"):
+    with pytest.raises(
+        BackendError, match="AGS1_CIPHER=libressl names no library: set it to openssl, boringssl or both"
+    ):
         choice.choose("default", "")
 
 

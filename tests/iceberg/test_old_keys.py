@@ -252,9 +252,7 @@ def test_the_commands_say_what_old_keys_open(lake: Lake, capsys: pytest.CaptureF
         return capsys.readouterr().out
 
     said("rewrap", "--new-key-id", "new", "--yes")
-    assert "old keys STILL open 5 files of the branches and tags (main): `ags1 iceberg rekey` with new" in said(
-        "audit"
-    )
+    assert "old keys STILL open 5 files of the branches and tags (main): `ags1 iceberg rekey` with new" in said("audit")
     found = json.loads(said("audit", "--json"))["facts"]["old_keys"]
     assert (found["ok"], found["opened"], found["refs"]) == (False, ["old"], ["main"])
     assert "the old master keys (old) may be disabled" in said("rekey", "--new-key-id", "new", "--expire", "--yes")

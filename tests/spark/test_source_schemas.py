@@ -42,9 +42,7 @@ def write(tmp_path: Path, kms_url: str) -> Write:
     return write
 
 
-def read(
-    vault: Path, kms_url: str, decode: str = "parquet", **given: str
-) -> tuple[StructType, list[dict[str, Any]]]:
+def read(vault: Path, kms_url: str, decode: str = "parquet", **given: str) -> tuple[StructType, list[dict[str, Any]]]:
     options = SourceOptions.parse({"path": str(vault), "kms": kms_url, "decode": decode, **given})
     schema = infer_schema(options)
     reader = SourceReader(options, schema)

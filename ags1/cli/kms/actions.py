@@ -302,7 +302,7 @@ def _uses(where: str, key_id: str, client: LocalKms, rest: KeyManagementClient) 
 
     if (table := _metadata_files(where)) is not None:
         return _uses_of_table(where, table, key_id, rest)
-    found = []
+    found: list[dict[str, Any]] = []
     with dataset.open(where, client):
         # Also those that no later version names: they can be read as well.
         for each in kept_versions(Location(where)):
