@@ -286,13 +286,14 @@ def found_runs(directory: Location) -> list[FoundRun]:
 def remove_run(directory: Location) -> None:
     """Remove the objects of a run; those that do not exist any more are ignored, and what is not ours stays.
 
-    Without ``run.json`` it is no run: that goes first, or in a store with the others, by one request.
+    Without ``run.json`` it is no run.
     """
     directory = directory.as_root()
     try:
-        entries = sorted(list_files(directory, on_error=pass_unnamed), key=lambda each: each.name != _RUN)
+        entries = list_files(directory, on_error=pass_unnamed)
     except FileNotFoundError:
         return
+    remove([directory.join(_RUN)])
     remove(each.location for each in entries if _IS_OBJECT.fullmatch(each.name))
     remove_directories([directory])
 
