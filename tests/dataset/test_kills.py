@@ -66,6 +66,8 @@ def assert_whole(vault: Path, *contents: Tree) -> Tree:
 
 def first_runs(tmp_path: Path, threads: int | None, seed: int, kills: int = KILLS) -> None:
     raw = write_tree(tmp_path / "raw", MANY)
+    # What a process finds out once, such as what the file system can, is no step of the children.
+    encrypting(raw, tmp_path / "before", threads)()
     # Threads that make one directory at once take a step or two more: the last steps are those of the least.
     counts = [killed_at(NEVER, encrypting(raw, tmp_path / f"counted-{index}", threads)) for index in range(3)]
     total = min(count for count in counts if count is not None)
