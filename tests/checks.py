@@ -15,6 +15,8 @@ import itertools
 import mmap
 import os
 import random
+import select
+import signal
 import subprocess
 import sys
 import textwrap
@@ -42,6 +44,7 @@ HEADER = 8
 OVERHEAD = 28
 MIB = 1 << 20
 HANG_SECONDS = 600
+CHILD_SECONDS = 60
 """How long a test waits for a process or a thread before it says that it hangs; no limit of a test is shorter."""
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
@@ -505,8 +508,12 @@ def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def in_child(function: Callable[[], bytes]) -> bytes:
-    """What the function answers in a forked child of this process; up to a pipe's worth of bytes."""
+def in_child(function: Callable[[], bytes], attempts: int = 3) -> bytes:
+    """What the function answers in a forked child of this process; up to a pipe's worth of bytes.
+
+    A thread of this process may be inside libssl at the fork, such as that of a server: the child waits for its lock
+    then, whatever it does. Such a child is killed, and another one is forked. What hangs by itself hangs each time.
+    """
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -518,6 +525,12 @@ def in_child(function: Callable[[], bytes]) -> bytes:
             os._exit(status)
     os.close(send)
     with os.fdopen(receive, "rb") as answer:
+        if not select.select([answer], [], [], CHILD_SECONDS)[0]:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            if attempts == 1:
+                raise TimeoutError("a child did not come back")
+            return in_child(function, attempts - 1)
         data = answer.read()
     _, status = os.waitpid(child, 0)
     if os.waitstatus_to_exitcode(status) != 0:
