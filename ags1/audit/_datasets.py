@@ -67,12 +67,12 @@ class DatasetMembership(Membership):
             if each.error is not None:
                 self._unread.append(name)
                 self._failed(name, damaged(self._location, each.number, each.error))
-            elif each.version is not None and (each.is_committed or not found):
-                found.append(each.version)
+            elif each.next_is_lost:
+                self._add("error", "dataset-file-missing", name, each.fault, DAMAGED)
+            elif not each.is_committed:
+                self._add("warning", "dataset-unreferenced", name, each.fault)
             elif each.version is not None:
-                is_lost, text = found[0].fault_of(each.version)
-                code = ("error", "dataset-file-missing") if is_lost else ("warning", "dataset-unreferenced")
-                self._add(*code, name, text, DAMAGED if is_lost else "")
+                found.append(each.version)
         return found[::-1]
 
     def _failed(self, name: str, error: Exception) -> None:

@@ -204,7 +204,7 @@ class CommandParser(argparse.ArgumentParser):
         elif hasattr(options, "files"):
             options.files = [*options.files, *rest]
         elif rest:
-            raise UsageError(f"too many arguments, from {rest[0]!r} on {see}")
+            raise UsageError(f"too many arguments {see}")
         if getattr(options, "kms", "") is None and (self._on_spark or self.prog != "ags1 parquet"):
             # There, keys may be named in other ways.
             options.kms = os.environ.get("AGS1_KMS") or None

@@ -20,8 +20,8 @@ def backend() -> dict[str, Any]:
         "prefix-shared"), ``remedy`` (text: how to get a faster OpenSSL on the machine that built this; empty if there
         is nothing to do), ``cpu_features`` (list of the CPU features for AES-GCM that OpenSSL has found),
         ``aes_gcm`` (the code path that they select), ``cipher`` ("OpenSSL" or "BoringSSL": the library of AES-GCM),
-        ``cipher_reason`` (text: why that one), ``openssl_from`` (bytes of a message that OpenSSL gets nevertheless,
-        because it is faster there; None if there is no such length), ``threads`` (the default number for a large call).
+        ``cipher_reason`` (text: why that one), ``openssl_from`` (None, or the length in bytes from which OpenSSL
+        gets a message, because OpenSSL is faster there), ``threads`` (the default number for a large call).
     """
     library = gcm.library()
     features = choice.cpu_features(library["cpu_settings"])

@@ -17,7 +17,7 @@ from ags1.dataset.entries import DatasetEntry, Part
 from ags1.dataset.manifests import DatasetView, Manifests, open_root
 from ags1.dataset.names import CONTROL, RUNS, record_of, run_of, sort_key, version_name, version_number
 from ags1.dataset.references import unnamed, walk
-from ags1.dataset.versions import Version, damaged, kept_versions
+from ags1.dataset.versions import damaged, kept_versions
 from ags1.dataset.worker import VerifyWorker, on_threads
 from ags1.errors import Ags1Error, KeyAccessError
 from ags1.storage import Location
@@ -208,7 +208,8 @@ class _Comparison:
             if each.number == self.view.version.version:
                 continue
             if not each.is_committed and version is not None:
-                self.unexpected_files[name] = self._uncommitted(version, name)
+                code = "missing" if each.next_is_lost else "unreferenced"
+                self.unexpected_files[name] = _finding(name, code, each.fault)
                 continue
             try:
                 if version is not None:
@@ -224,16 +225,6 @@ class _Comparison:
                     error = damaged(self.view.location, each.number, each.error)
                 self.unexpected_files[name] = damage_finding(each.number, error)
                 self.unread.append(each.number)
-
-    def _uncommitted(self, version: Version, name: str) -> Finding:
-        """The problem of a version that the next one does not name as its parent."""
-        try:
-            version.authenticate(self.view.keys, name)
-        except Ags1Error as error:
-            text = f"{name} is not the parent of the next version, and not authentic: {error}"
-            return _finding(name, "replaced", text)
-        is_lost, text = self.view.version.fault_of(version)
-        return _finding(name, "missing" if is_lost else "unreferenced", text)
 
     def _unexpected(self, name: str, kind: str) -> Finding:
         if kind == "leftover":

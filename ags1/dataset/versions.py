@@ -105,19 +105,10 @@ single_writer
             return ()
         return (None if self.operation == RESTORE_OVER else self.parent, *self.ancestors)[:MAX_ANCESTORS]
 
-    def fault_of(self, other: Version) -> tuple[bool, str]:
-        """Whether the version after `other` is lost, which the next one does not name; and what to say of `other`."""
-        name, number = version_name(other.version), other.version
-        if other.digest in self.made_from[self.version - 1 - number :][:1]:
-            return True, (
-                f"{name} is a former version, and version {number + 1}, which was made from it, is missing: it was "
-                "lost or removed, or somebody put an expired version back. Restore its file from a backup, or give up "
-                f"what is before it: `ags1 dataset expire --give-up {number}`"
-            )
-        return False, (
-            f"{name} is not what the next version was made from: a late writer made it, or somebody put an expired "
-            "version back, which a former master key may open. expire removes it when it is old, or is told to"
-        )
+    def is_made_from(self, other: Version) -> bool:
+        """Whether another version is one of the last 400 before this one."""
+        place = self.version - 1 - other.version
+        return 0 <= place < len(self.made_from) and self.made_from[place] == other.digest
 
     def _fields(self) -> dict[str, Any]:
         manifest = None
@@ -381,14 +372,31 @@ def _remedy(location: Location, number: int) -> str:
 class Kept:
     """A version whose file exists: its content, or the error from reading it.
 
-    It `is_committed` if it is the parent of the next version. Otherwise a late writer made it, and was killed before
-    it could remove it; or the chain of versions was tampered with.
+    It `is_committed` if it is the parent of the next version. `next_is_lost` if it is not, and a later version was made
+    from it. Otherwise a late writer made it, and was killed before it could remove it; or the chain of versions was
+    tampered with.
     """
 
     number: int
     version: Version | None
     error: Ags1Error | OSError | None
     is_committed: bool
+    next_is_lost: bool = False
+
+    @property
+    def fault(self) -> str:
+        """What to say of a version that is not committed."""
+        name, following = version_name(self.number), self.number + 1
+        if self.next_is_lost:
+            return (
+                f"{name} is a former version, and version {following}, which was made from it, is missing: it was lost "
+                "or removed, or somebody put an expired version back. Restore its file from a backup, or give up what "
+                f"is before it: `ags1 dataset expire --give-up {self.number}`"
+            )
+        return (
+            f"{name} is not what the next version was made from: a late writer made it, or somebody put an expired "
+            "version back, which a former master key may open. expire removes it when it is old, or is told to"
+        )
 
 
 def kept_versions(
@@ -414,7 +422,8 @@ def kept_versions(
             continue
         if following is not None and following.version == number + 1:
             is_committed = following.parent == found.digest
-        yield Kept(number, found, None, is_committed)
+        is_former = following is not None and following.is_made_from(found)
+        yield Kept(number, found, None, is_committed, is_former and not is_committed)
         following = found
 
 

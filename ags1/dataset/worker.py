@@ -40,6 +40,8 @@ SMALL = 1 << 20
 """Files of up to so many bytes of plaintext are processed together."""
 # A larger file gets all threads, after earlier units end: otherwise one thread would work alone on the last file.
 _LARGE = 32 << 20
+# Files of this machine of so many bytes are mostly calls of Python and of the system.
+_BRIEF = 64 << 10
 _AHEAD = 4
 _CHECKED = 8 << 20
 _MOST_PARTS = 99_999
@@ -147,7 +149,7 @@ class EncryptWorker(Work):
         self._target = target
         self._keys = keys
         self._again = again
-        self.are_local = source.is_local and target.is_local
+        self.brief = _BRIEF if source.is_local and target.is_local else 0
 
     def together(self, units: list[EncryptUnit]) -> list[tuple[tuple[str, int], ...] | Exception]:
         """Encrypt small files by one call."""
@@ -210,7 +212,7 @@ class ReadingWorker(Work):
     def __init__(self, dataset: Location, keys: DatasetKeys) -> None:
         self._dataset = dataset
         self._keys = keys
-        self.are_local = dataset.is_local
+        self.brief = _BRIEF if dataset.is_local else 0
 
     def size_of(self, unit: DatasetEntry | ReadUnit) -> int:
         """Bytes of plaintext."""
@@ -322,7 +324,7 @@ class DecryptWorker(ReadingWorker):
     def __init__(self, dataset: Location, target: Location, keys: DatasetKeys) -> None:
         super().__init__(dataset, keys)
         self._target = target
-        self.are_local = dataset.is_local and target.is_local
+        self.brief = _BRIEF if dataset.is_local and target.is_local else 0
 
     def _keep(self, entries: list[DatasetEntry], found: list[memoryview | Exception]) -> list[Exception | None]:
         with open_target(self._target) as target:

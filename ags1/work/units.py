@@ -80,10 +80,8 @@ class Work:
 
     collected: tuple[type[Exception], ...] = (OSError, Ags1Error, ValueError, EOFError)
     """Errors of a unit; other exceptions are faults of the program."""
-    are_local = False
-    """Whether all files of it are of this machine."""
-    brief = 64 << 10
-    """Units of at most so many bytes on average are mostly calls of Python and of the system."""
+    brief = 0
+    """One thread does units of at most so many bytes on average; 0 for files in a store, where it would wait."""
 
     def size_of(self, unit: Any) -> int:
         """Bytes of a unit."""
@@ -158,10 +156,7 @@ class Work:
 
 
 class OneByOne(Work):
-    """A function for one unit: it is called as :meth:`Work.one`, by several threads at once.
-
-    One thread does units of at most `brief` bytes on average, if all files are of this machine.
-    """
+    """A function for one unit: it is called as :meth:`Work.one`, by several threads at once."""
 
     def __init__(
         self,
@@ -170,7 +165,7 @@ class OneByOne(Work):
         *,
         brief: int = 0,
     ) -> None:
-        self._function, self._size_of, self.brief, self.are_local = function, size_of, brief, brief > 0
+        self._function, self._size_of, self.brief = function, size_of, brief
 
     def size_of(self, unit: Any) -> int:
         """Bytes of a unit."""
@@ -321,7 +316,7 @@ def run_on_threads(
 
     def is_brief(batch: UnitBatch) -> bool:
         # Several threads do such a batch no faster than one.
-        return work.are_local and sum(batch.sizes) <= len(batch.units) * work.brief
+        return work.brief > 0 and sum(batch.sizes) <= len(batch.units) * work.brief
 
     def outcomes(batch: UnitBatch) -> list[UnitOutcome]:
         progress.check()

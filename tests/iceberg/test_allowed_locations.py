@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow
 import pytest
@@ -17,7 +19,7 @@ from ags1.errors import UnsupportedError
 from ags1.expected import Expected
 from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
 from ags1.iceberg.catalogs import catalog_table
-from ags1.iceberg.metadata.locations import TableLocations
+from ags1.iceberg.metadata.locations import TableLocations, local_path
 from ags1.kms import MemoryKms
 from tests.checks import every
 
@@ -222,3 +224,19 @@ def test_a_catalogs_pointer_says_where_a_table_is(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"outside of the table.*moved_from"):
         copied.scan().to_arrow()
     catalog.engine.dispose()
+
+
+def test_the_path_of_a_file_url_is_what_urllib_makes_of_its_scheme_and_host() -> None:
+    """The threat: two parsers take one location for two places, and the check is about the other one."""
+    chance = random.Random(11)
+    parts = ["file:", "file://", "file:///", "/", "//", "localhost", "a", "?", "#", "%2F", " ", ":", "..", "é"]
+    for _ in range(20_000):
+        location = "".join(chance.choices(parts, k=chance.randint(1, 6)))
+        parsed, path = urlparse(location), local_path(location)
+        if location.startswith("/") or (parsed.scheme == "" and "://" not in location):
+            assert path == location
+        elif parsed.scheme == "file" and parsed.netloc in ("", "localhost"):
+            behind = location.removeprefix("file:")
+            assert path == (behind[2:].removeprefix("localhost") if behind.startswith("//") else behind), location
+        elif parsed.scheme == "file":
+            assert path is None

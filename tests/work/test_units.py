@@ -72,7 +72,7 @@ def test_one_thread_is_the_callers_own() -> None:
 
 
 class Brief(Sizes):
-    are_local = True
+    brief = 64 << 10
 
 
 @pytest.mark.parametrize("waits", [False, True])
