@@ -48,7 +48,7 @@ _MEASURED = (
     (
         ZEN_5,
         BOTH,
-        "BoringSSL is up to 1.7 times as fast as OpenSSL up to 64 KiB, and OpenSSL up to 1.1 times above (AMD Zen 5)",
+        "BoringSSL is up to 1.7 times as fast as OpenSSL up to 64 KiB, and OpenSSL up to 1.07 times above (AMD Zen 5)",
     ),
     (ZEN_4, "BoringSSL", "BoringSSL is 1.04 to 1.4 times as fast as OpenSSL, most up to 4 KiB (AMD Zen 4)"),
     (VAES_AVX2 | {"AVX512F"}, "OpenSSL", "BoringSSL has no gain that holds for all lengths (Intel Ice Lake)"),
