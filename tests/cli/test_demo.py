@@ -172,7 +172,8 @@ def test_an_interrupt_ends_it_without_a_trace(moment: str) -> None:
         # As a terminal does: to Java and the workers, too.
         os.killpg(process.pid, signal.SIGINT)
         complaints = process.communicate(timeout=600)[1]
-        assert process.returncode == 130
+        # Python, run on a directory, ends itself by the signal if that came amid an exec() of a text, which was caught.
+        assert process.returncode in (130, -signal.SIGINT)
         # A command that the demo runs says so, too, before it or after it.
         assert "Interrupted." in complaints.splitlines()
         assert "Traceback" not in complaints

@@ -57,13 +57,7 @@ def kills_of(work: Callable[[EncryptedTable], Any], place: Path, kills: int, cha
         table.delete(f"id = {first + 3}")
         before = content(table)
         if not number:
-            # On a copy, as the work is to be done by the child; it also opens the table.
-            for _ in range(2):
-                # The second time as in the child: what is kept of schemas is there.
-                shutil.copytree(place, place.with_name("counted"))
-                calls = Bomb(None).watch(lambda: work(opened(place)))
-                shutil.rmtree(place)
-                place.with_name("counted").rename(place)
+            calls = calls_on_copy(place, lambda: work(opened(place)))
         bomb = Bomb(chance.randrange(calls // 5, calls))
         status = ended(in_child(lambda bomb=bomb: bomb.watch(lambda: work(opened(place)))))  # type: ignore[misc]
         assert status in (0, -signal.SIGKILL), f"the work failed: {status}"
@@ -82,6 +76,18 @@ def kills_of(work: Callable[[EncryptedTable], Any], place: Path, kills: int, cha
     return killed, torn
 
 
+def calls_on_copy(place: Path, work: Callable[[], object]) -> int:
+    """How many calls some work below a directory takes; what it does there is undone."""
+    calls = 0
+    for _ in range(2):
+        # The second time as in a child: what is kept of schemas is there.
+        shutil.copytree(place, place.with_name("counted"))
+        calls = Bomb(None).watch(work)
+        shutil.rmtree(place)
+        place.with_name("counted").rename(place)
+    return calls
+
+
 def compact(table: EncryptedTable) -> Any:
     return table.compact(min_input_files=2, rewrite_all=True)
 
@@ -92,6 +98,7 @@ def maintain(table: EncryptedTable) -> Any:
 
 def kills_of_rekeys(directory: Path, kills: int, chance: random.Random) -> tuple[int, int]:
     """Kill a re-key of some tables so often, and finish it; return what :func:`kills_of` does."""
+    directory.mkdir()
     lake = Lake(directory)
     lake.fill(TABLES)
     killed = torn = 0
@@ -103,12 +110,19 @@ def kills_of_rekeys(directory: Path, kills: int, chance: random.Random) -> tuple
             assert found == [10 * number, 10 * number + 1, 10 * number + 5, 10 * number + 6], "other rows"
         return tables
 
-    for _ in range(kills):
-        status = ended(in_child(lambda: Bomb(chance.randrange(1000, _CALLS_OF_A_REKEY)).watch(lake.rekey_all)))
+    for number in range(kills):
+        # Each kill leaves less to do. One in each part of the work, so that some come amid the files of a table.
+        calls = calls_on_copy(directory, lake.rekey_all)
+        bomb = Bomb(int(calls * (number + chance.random()) / kills) + 1)
+        status = ended(in_child(lambda bomb=bomb: bomb.watch(lake.rekey_all)))  # type: ignore[misc]
         assert status in (0, -signal.SIGKILL), f"the work failed: {status}"
         killed += status != 0
         tables = check_rows(MemoryKms(BOTH))
         torn += any(left_over(table, directory / "lake" / "db" / table_name(table)) for table in tables)
+        for table in tables:
+            if table.audit().facts["old_keys"].removed:  # type: ignore[union-attr]
+                # It was killed amid the removal of old files: the report says that this is what removes them.
+                clean(table, older_than=NOW)
     lake.rekey_all()
     check_nothing_old(lake, TABLES)
     for table in check_rows(MemoryKms(NEW)):
@@ -119,10 +133,6 @@ def kills_of_rekeys(directory: Path, kills: int, chance: random.Random) -> tuple
     return killed, torn
 
 
-# What a whole re-key takes.
-_CALLS_OF_A_REKEY = 300_000
-
-
 def table_name(table: EncryptedTable) -> str:
     return Path(urlsplit(str(table.document.fields["location"])).path).name
 
@@ -130,7 +140,7 @@ def table_name(table: EncryptedTable) -> str:
 KINDS: dict[str, Callable[[Path, int, random.Random], tuple[int, int]]] = {
     "compaction": lambda place, kills, chance: kills_of(compact, place / "t", kills, chance),
     "maintenance": lambda place, kills, chance: kills_of(maintain, place / "t", kills, chance),
-    "rekey": kills_of_rekeys,
+    "rekey": lambda place, kills, chance: kills_of_rekeys(place / "r", kills, chance),
 }
 
 
