@@ -8,6 +8,7 @@ import functools
 import gc
 import itertools
 import os
+import random
 import struct
 import zlib
 from pathlib import Path
@@ -166,11 +167,13 @@ def converted(data: bytes, target: int, mode: int = PLAINTEXT, threads: int = 1)
     return bytes(Conversion(SOURCE_AAD, TARGET_AAD, threads=threads).convert(pages, PageSource(data), 0))
 
 
-@every("length", [*range(200), 255, 256, 1000, 4095, 65_537])
-def test_crc32_is_zlibs(length: int) -> None:
+@every("length", [*range(200), 255, 256, 1000, 4095, 65_537, *random.Random(6).sample(range(500, 5000), 200)])
+def test_crc32_is_zlibs_by_registers_of_any_width(length: int) -> None:
     data = pattern(length + 3)
     for start in range(3):
-        assert crc32(memoryview(data)[start : start + length]) == zlib.crc32(data[start : start + length])
+        for bits in (0, 128, 256, 512):
+            found = crc32(memoryview(data)[start : start + length], bits)
+            assert found == zlib.crc32(data[start : start + length])
 
 
 def test_nothing_to_convert() -> None:

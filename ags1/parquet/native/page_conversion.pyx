@@ -28,7 +28,7 @@ from libc.string cimport memcpy, memmove, memset
 from ags1.core.buffer cimport BufferView, readable
 from ags1.core.gcm cimport GCM_NO_MEMORY, GCM_OK
 from ags1.core.compact cimport ags1_compact_put_zigzag
-from ags1.core.crc32 cimport ags1_crc32, ags1_crc32_prepare
+from ags1.core.crc32 cimport ags1_crc32, ags1_crc32_bits, ags1_crc32_by, ags1_crc32_prepare
 from ags1.core.layout cimport ags1_load_le32
 from ags1.parquet.native.modules cimport (
     CTR_OVERHEAD, GCM_OVERHEAD, LENGTH_WORD, MODULE_BAD_LENGTH, MODULE_DATA_PAGE, MODULE_DATA_PAGE_HEADER,
@@ -360,12 +360,12 @@ cdef int verify_page(
     return _open_body(worker, ends, page, body, worker.plain)
 
 
-def crc32(data):
-    """CRC-32 of a buffer, as pages have it."""
+def crc32(data, int bits=512):
+    """CRC-32 of a buffer, as pages have it, by registers of so many bits at most."""
     cdef BufferView source = readable(data, "data")
     cdef uint32_t crc
     with nogil:
-        crc = ags1_crc32(source.data, source.nbytes)
+        crc = ags1_crc32_by(min(bits, ags1_crc32_bits), source.data, source.nbytes)
     return crc
 
 
