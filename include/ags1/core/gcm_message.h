@@ -17,6 +17,10 @@
 
 #ifdef OPENSSL_IS_BORINGSSL
 
+/* From this length on a tag is set after the data: whoever reads it first waits for memory that the data would have
+ * brought along. */
+enum { AGS1_LATE_TAG = 0 };
+
 /* A message goes to EVP in one call: the pieces that OpenSSL gets are no faster. */
 static inline int64_t ags1_piece_of(int64_t left, int is_first)
 {
@@ -45,6 +49,9 @@ static inline int ags1_begin(EVP_CIPHER_CTX *context, const uint8_t *nonce, cons
 #include <openssl/params.h>
 
 #include "ags1/core/pieces.h"
+
+/* The tag of a shorter message comes with the nonce, which saves a call. */
+enum { AGS1_LATE_TAG = 2 << 10 };
 
 /* ags1_splits_messages(), asked once. */
 static int ags1_splits;
@@ -77,10 +84,6 @@ static inline int ags1_begin(EVP_CIPHER_CTX *context, const uint8_t *nonce, cons
 }
 
 #endif
-
-/* From this length on a tag is set after the data: whoever reads it first waits for memory that the data would have
- * brought along. Behind short data it comes with the nonce. */
-enum { AGS1_LATE_TAG = 2 << 10 };
 
 /* By the functions of one direction: those for both ask the context first, which costs a short message 2 %. */
 static inline int ags1_step(EVP_CIPHER_CTX *context, int encrypt, uint8_t *out, const uint8_t *data, int length)
