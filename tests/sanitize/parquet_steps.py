@@ -66,7 +66,6 @@ def modules(scale: int) -> None:
             signature = exact(native_modules.sign_footer(data(length), key, b"aad"))
             native_modules.verify_footer(exact(data(length)), signature, key, b"aad")
     for length in range(300):
-        content = exact(data(length))
         for bits in (0, 128, 256, 512):
             crc32(exact(data(5 * length)), bits)
         if length > 5:
