@@ -457,16 +457,13 @@ class Conversion:
 
         A ConflictError reports that another writer committed first each time; another run converts the rest.
         """
-        self.table.check_newest(state)
-        view = self.look(state)
+        _, view = _at_once(lambda: self.table.check_newest(state), lambda: self.look(state))
         self.plan(view)
         self.refuse()
         self.move(view)
         committed = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
-        if committed is not None:
-            self.prove(committed, self.table)
-        self.forget()
         self.state = committed or state
+        _at_once(self.forget, lambda: None if committed is None else self.prove(committed, self.table))
         return self.finished(committed)
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
@@ -537,6 +534,11 @@ class Conversion:
             self.report.plaintext = old if moved else metadata.with_plaintext(old)
             self.report.statistics = metadata.statistics
         return self.report
+
+
+def _at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Return what each returns: all of them wait for a few requests."""
+    return list(in_parallel(lambda each: each(), calls, len(calls)))
 
 
 def _origin(entry: ManifestEntry) -> str:

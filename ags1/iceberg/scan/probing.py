@@ -27,6 +27,7 @@ class Probe:
         self._files = files
         self._metadata = TableMetadataUtil.parse_raw(metadata_text(document))
         self._scan = EncryptedArrowScan(self._metadata, files.io, self._metadata.schema())
+        self._scan.fetches_ahead = False
 
     def read(self, entry: ManifestEntry, manifest: Manifest) -> None:
         """Read the first rows of a data file or an equality delete file; raises as a scan does."""

@@ -78,6 +78,8 @@ class EncryptedArrowScan:
         self.metadata, self.io, self.schema = metadata, file_io, schema
         self._filter, self._limit = row_filter, limit
         self._groups_at_once, self._use_threads = 1, True
+        # Of a remote file, the next row group while one is decoded.
+        self.fetches_ahead = True
         self._row_groups: Mapping[str, Sequence[int]] = {}
         self.ahead = FilesAhead(file_io)
         # Files of a table have few schemas, one after the other.
@@ -291,10 +293,8 @@ class EncryptedArrowScan:
         with self.ahead.input_of(path).open() as file:
             source: Any
             if task.file.file_format == FileFormat.PARQUET:
-                limit = self.io.row_group_limit
-                remote = file.is_remote
-                # While one is decoded, the next one is fetched.
-                at_once = max(self._groups_at_once, 2 if remote else 1)
+                limit, remote = self.io.row_group_limit, file.is_remote
+                at_once = max(self._groups_at_once, 2 if remote and self.fetches_ahead else 1)
                 source = RowGroups(file, limit, is_remote=remote, at_once=at_once, use_threads=self._use_threads)
             else:
                 source = _OrcFile(file)
