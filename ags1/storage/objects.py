@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MOST_PARTS = 10_000
 PART_LENGTH = 8 << 20
 # Parts that are sent at the same time.
-_PARTS_AT_ONCE = 4
+_PARTS_AT_ONCE = 8
 # For the request that removes the parts of an upload.
 _ABORT_SECONDS = 5.0
 _REFUSED_RANGE = ("status code: 416", "InvalidRange", "non-partial")

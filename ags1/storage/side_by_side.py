@@ -21,8 +21,10 @@ REQUESTS_AT_ONCE = 32
 SMALL_FILES_AT_ONCE = 16
 """Small files that are read whole and parsed, such as manifests."""
 
-# Each has several requests under way, and one that is written up to 40 MiB of an upload in memory and 16 MiB before it.
+# Each has several requests under way.
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 16, 12
+# One that is written has up to 72 MiB of an upload in memory and 16 MiB before it: of files beyond this, half as many.
+_LONG_UPLOAD = 40 << 20
 
 
 def are_small_objects(place: Location, sizes: Sequence[int]) -> bool:
@@ -40,4 +42,5 @@ def files_at_once(place: Location, sizes: Sequence[int], cpus: int, *, written: 
         return cpus
     if sum(sizes) <= SMALL * len(sizes):
         return max(cpus, REQUESTS_AT_ONCE)
-    return max(cpus, _WRITTEN_AT_ONCE if written else _READ_AT_ONCE)
+    most = _WRITTEN_AT_ONCE if written else _READ_AT_ONCE
+    return max(cpus, most // 2 if written and sum(sizes) > _LONG_UPLOAD * len(sizes) else most)

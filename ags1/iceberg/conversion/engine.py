@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from ags1.core.blocks import usable_cpus
@@ -55,7 +56,7 @@ from ags1.storage import SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Buffer
-from ags1.work.records import FoundRun, OpenedRun, RunSeal, found_runs, opened_runs
+from ags1.work.records import OpenedRun, RunSeal, found_runs, opened_runs
 from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
@@ -77,11 +78,12 @@ class OpenedState:
         self.metadata = TableMetadata(state.document.fields)
         self.uuid = str(self.metadata.fields.get("table-uuid"))
         self.source = SnapshotFiles.of(state, conversion.kms, conversion.table)
-        self.contents = Contents(self.metadata, self.source, kept)
         # Names of files of the changed table.
         changed = TableMetadata({**self.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
         conversion.change.apply(changed)
         self.names = TableFiles(changed, conversion.places.of_target)
+        find_runs = partial(found_runs, conversion.journal_directory(self))
+        self.contents, self.runs = _at_once(partial(Contents, self.metadata, self.source, kept), find_runs)
 
 
 class Conversion:
@@ -149,11 +151,9 @@ class Conversion:
         """Return the plan. Nothing is written."""
         change, metadata, contents = self.change, view.metadata, view.contents
         version = metadata.fields["format-version"]
-        plan = ConversionPlan(change.name, self.table.name, change.key_id, format_version=version)
-        reported(plan, self.kms)
-        runs = found_runs(self._journal_directory(view))
-        self._take_over(view, runs)
-        if any(map(is_maintenance, runs)):
+        plan = reported(ConversionPlan(change.name, self.table.name, change.key_id, format_version=version), self.kms)
+        self._take_over(view)
+        if any(map(is_maintenance, view.runs)):
             self.report.notes.append(
                 "maintenance of the table is under way, or was killed. While it runs, it may remove files that are to "
                 "be moved: then run the conversion again. A killed one may have left files, also plaintext, that the "
@@ -387,7 +387,7 @@ class Conversion:
             if self._own_seal is None:
                 try:
                     key = WrappedKey(key_id).another(self.kms)
-                    self._journal = Journal.create(self._journal_directory(view), view.uuid, key)
+                    self._journal = Journal.create(self.journal_directory(view), view.uuid, key)
                     self._own_seal = self._journal.open(self.kms)
                 except KeyAccessError as error:
                     self._refusal = error
@@ -396,13 +396,14 @@ class Conversion:
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
-    def _journal_directory(self, view: OpenedState) -> Any:
+    def journal_directory(self, view: OpenedState) -> Any:
+        """Return where the journals of the conversions of a table are."""
         path = view.names.new_metadata_path(DIRECTORY)
         if self.change.location is None:
             view.places.check(path)
         return below_metadata(self.places.of_target(path))
 
-    def _take_over(self, view: OpenedState, runs: Iterable[FoundRun]) -> None:
+    def _take_over(self, view: OpenedState) -> None:
         """Take over the files of runs with the same purpose that were not committed."""
         key_id = self.change.key_id or view.metadata.key_id
         if key_id is None or (self.change.name == REKEY and key_id == view.metadata.key_id):
@@ -414,7 +415,7 @@ class Conversion:
         def refused(name: str, error: Exception) -> None:
             self.report.notes.append(f"{name}: this work of a killed run is not believed: {error}")
 
-        conversions = (each for each in runs if not is_maintenance(each))
+        conversions = (each for each in view.runs if not is_maintenance(each))
         for each in opened_runs(conversions, KIND, view.uuid, unwrapping_under(key_id, self.kms), refused):
             if each.about != self.change.purpose(view.metadata):
                 continue
@@ -529,9 +530,8 @@ class Conversion:
             self.report.remaining = [
                 each["snapshot-id"] for each in metadata.snapshots if each["snapshot-id"] not in current
             ]
-            moved = self.report.files or self.report.reused
-            old = self.report.remaining
-            self.report.plaintext = old if moved else metadata.with_plaintext(old)
+            old, has_moved = self.report.remaining, self.report.files or self.report.reused
+            self.report.plaintext = old if has_moved else metadata.with_plaintext(old)
             self.report.statistics = metadata.statistics
         return self.report
 
