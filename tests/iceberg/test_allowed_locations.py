@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from ags1 import iceberg
-from ags1.errors import UnsupportedError
+from ags1.errors import Ags1Error, UnsupportedError
 from ags1.expected import Expected
 from ags1.iceberg import EncryptedTable, create_table, load_table, open_table
 from ags1.iceberg.catalogs import catalog_table
@@ -240,3 +240,17 @@ def test_the_path_of_a_file_url_is_what_urllib_makes_of_its_scheme_and_host() ->
             assert path == (behind[2:].removeprefix("localhost") if behind.startswith("//") else behind), location
         elif parsed.scheme == "file":
             assert path is None
+
+
+@pytest.mark.parametrize(
+    "location", ["\ud800", "/lake/\udfff", "/lake/t\0", "file:///lake/\ud800/t", "s3://lake/\ud800"], ids=ascii
+)
+def test_a_location_that_no_file_can_have_is_refused_or_has_no_effect(location: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t")
+    edited(table, lambda fields: fields.update(location=location))
+    try:
+        found = open_table(table.metadata_location, KMS).scan().to_arrow()
+    except (Ags1Error, OSError):
+        return
+    # Its files are where the metadata file is.
+    assert found.num_rows == 2 * ROWS.num_rows

@@ -52,8 +52,9 @@ _ONE_SLASH = re.compile(r"^(hdfs|viewfs):(?=/(?!/))")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _NAME_NODES = ("hdfs", "viewfs", "webhdfs")
-_METADATA = "metadata"
-_METADATA_PATH = "write.metadata.path"
+_METADATA, _METADATA_PATH = "metadata", "write.metadata.path"
+# What JSON may have and no file's name: NUL, and halves of surrogate pairs but for those that stand for other bytes.
+_NEVER_NAMED = re.compile(r"[\0\ud800-\udc7f\udd00-\udfff]")
 _FAMILY = {"s3": "s3", "gs": "gs", "az": "abfss", "abfss": "abfss"}
 _OPTIONS = {option for names in _NAMES.values() for option in names}
 _OWN = ("ags1.", "py-", "adls.sas-token.")
@@ -371,7 +372,7 @@ def _place(location: str) -> str:
     """Return one text for a place, however it is spelled, also through links of this machine."""
     path = local_path(location)
     # Nothing that a link stands for is where the link is.
-    return _named(location) if path is None else f"file:{os.path.realpath(path)}"
+    return _named(location) if path is None or _NEVER_NAMED.search(path) else f"file:{os.path.realpath(path)}"
 
 
 def _named(location: str) -> str:
