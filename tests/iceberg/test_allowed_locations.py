@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -242,15 +243,34 @@ def test_the_path_of_a_file_url_is_what_urllib_makes_of_its_scheme_and_host() ->
             assert path is None
 
 
-@pytest.mark.parametrize(
-    "location", ["\ud800", "/lake/\udfff", "/lake/t\0", "file:///lake/\ud800/t", "s3://lake/\ud800"], ids=ascii
-)
-def test_a_location_that_no_file_can_have_is_refused_or_has_no_effect(location: str, tmp_path: Path) -> None:
+NEVER_NAMED = ["\ud800", "/lake/\udfff", "/lake/t\0", "file:///lake/\ud800/t", "s3://lake/\ud800"]
+
+
+def places_of_text(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where a parsed JSON document has texts: the keys and indexes that lead there."""
+    if isinstance(value, str):
+        return [above]
+    within = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, each in within for place in places_of_text(each, (*above, key))]
+
+
+def test_a_text_that_names_no_file_is_refused_or_has_no_effect_wherever_it_stands(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
-    edited(table, lambda fields: fields.update(location=location))
-    try:
-        found = open_table(table.metadata_location, KMS).scan().to_arrow()
-    except (Ags1Error, OSError):
-        return
-    # Its files are where the metadata file is.
-    assert found.num_rows == 2 * ROWS.num_rows
+    path = Path(table.metadata_location.removeprefix("file://"))
+    authentic, chance = path.read_text(), random.Random(3)
+    places = places_of_text(json.loads(authentic))
+    assert ("location",) in places
+    cases = [(("location",), text) for text in NEVER_NAMED]
+    for place, text in [*cases, *((place, chance.choice(NEVER_NAMED)) for place in places)]:
+        fields = json.loads(authentic)
+        inner = fields
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = text
+        path.write_text(json.dumps(fields))
+        with contextlib.suppress(Ags1Error, OSError):
+            found = open_table(table.metadata_location, KMS).scan().to_arrow()
+            # Its files are where the metadata file is.
+            assert found.num_rows == 2 * ROWS.num_rows, (place, ascii(text))
+        with contextlib.suppress(Ags1Error, OSError):
+            open_table(table.metadata_location, KMS).verify()

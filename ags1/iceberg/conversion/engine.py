@@ -70,7 +70,7 @@ _READ_AT_ONCE = 4
 
 
 class OpenedState:
-    """A table at one moment: its metadata, its files opened, and its contents."""
+    """A table at one moment: its metadata, its files opened, its contents, and the runs of conversions beside them."""
 
     def __init__(self, state: TableState, conversion: Conversion, kept: Kept) -> None:
         self.document = state.document
@@ -464,7 +464,7 @@ class Conversion:
         self.move(view)
         committed = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
         self.state = committed or state
-        _at_once(self.forget, lambda: None if committed is None else self.prove(committed, self.table))
+        _at_once(lambda: None if committed is None else self.prove(committed, self.table), self.forget)
         return self.finished(committed)
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
@@ -537,7 +537,7 @@ class Conversion:
 
 
 def _at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Return what each returns: all of them wait for a few requests."""
+    """Make calls that mostly wait for requests; return their results, or raise the first one's error."""
     return list(in_parallel(lambda each: each(), calls, len(calls)))
 
 
