@@ -116,12 +116,18 @@ def test_a_current_snapshot_that_is_not_listed_is_damage(made: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [("/x/a\0b", "cannot be read"), ("gopher://x/y", "lies outside of the table")]
+    ("path", "text"),
+    [
+        ("{table}/metadata/a\0b", "cannot be read"),
+        ("/x/a\0b", "lies outside of the table"),
+        ("gopher://x/y", "lies outside of the table"),
+    ],
+    ids=ascii,
 )
 def test_a_path_that_no_file_can_have_is_damage(made: Path, path: str, text: str) -> None:
     metadata = metadata_of(made)
     fields = json.loads(metadata.read_text())
-    fields["snapshots"][-1]["manifest-list"] = path
+    fields["snapshots"][-1]["manifest-list"] = path.format(table=made)
     metadata.write_text(json.dumps(fields))
     with pytest.raises(FormatError, match=text):
         open_table(str(metadata), KMS).scan().to_arrow()
