@@ -205,6 +205,12 @@ def test_a_signed_footer_without_keys_shows_what_it_does_not_hide() -> None:
     assert "signature verified" in str(verified)
 
 
+def test_of_a_file_without_values_nothing_is_said_to_be_readable_by_anyone() -> None:
+    data = encrypt_reference(corpus.build("no-row-groups"), Encryption(FOOTER_KEY, plaintext_footer=True))
+    assert "anyone with the file" not in str(checked(inspect(data)))
+    assert "anyone with the file" in str(inspect(encrypted(plaintext_footer=True)))
+
+
 def test_its_text_has_a_table_of_columns_and_one_of_row_groups() -> None:
     found = inspect(encrypted(), KEYS)
     lines = str(found).split("\n")

@@ -262,7 +262,8 @@ def _reading_lines(found: Inspection) -> list[str]:
     readable = sum(column.readable for column in found.columns)
     open_ = sum(column.readable_without_keys for column in found.columns)
     lines = [f"readable with the keys given: {readable} of {total} columns"]
-    if open_:
+    # Without a row group there is no value.
+    if open_ and found.row_groups:
         hidden = ", but readers need the footer to find them" if found.encryption.footer == "encrypted" else ""
         lines.append(f"NOT encrypted: {open_} of {total} columns; anyone with the file can get their values{hidden}")
     return lines
