@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ags1.work.units import SharedProgress
 
 _PENDING = ".pending"
-_REQUESTS = 32
 
 
 _NEEDS = "(--key-metadata PATH | ...)"
@@ -415,9 +414,9 @@ def refuse_existing(jobs: list[Job], *, overwrite: bool) -> None:
     if overwrite:
         return
     if any(is_url(job.target) for job in jobs):
-        from ags1.storage import in_order
+        from ags1.storage import REQUESTS_AT_ONCE, in_order
 
-        looked = in_order(_would_replace, jobs, at_once=_REQUESTS)
+        looked = in_order(_would_replace, jobs, at_once=REQUESTS_AT_ONCE)
     else:
         looked = (_would_replace(job) for job in jobs)
     with closing(looked):

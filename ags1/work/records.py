@@ -41,6 +41,7 @@ from typing import TypeAlias, TypeVar
 from ags1.core.gcm import Key, open_message, random_bytes, seal_message
 from ags1.errors import Ags1Error, AuthenticationError, FormatError
 from ags1.storage import (
+    SMALL_FILES_AT_ONCE,
     Location,
     create,
     in_order,
@@ -63,7 +64,6 @@ _VERSION = 3
 _NONCE, _TAG, _NAME = 12, 16, 8
 _MAX_RUN = 1 << 20
 _MAX_RECORD = 64 << 20
-_AT_ONCE = 16
 
 Item = TypeVar("Item")
 Unwrap: TypeAlias = Callable[[Mapping[str, Any], str], Key]
@@ -236,7 +236,7 @@ class OpenedRun:
                 return error
 
         # Tasks write many: in a store, each is a request.
-        records = map(read, names) if directory.is_local else in_order(read, names, at_once=_AT_ONCE)
+        records = map(read, names) if directory.is_local else in_order(read, names, at_once=SMALL_FILES_AT_ONCE)
         found: list[Item] = []
         for name, record in zip(names, records, strict=True):
             if not isinstance(record, Exception):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ags1.core.blocks import usable_cpus
 from ags1.errors import Ags1Error
-from ags1.storage import Location, files_at_once, in_order
+from ags1.storage import REQUESTS_AT_ONCE, Location, files_at_once, in_order
 from ags1.support.arguments import one_of
 from ags1.support.parallel import in_parallel
 
@@ -28,7 +28,6 @@ Result = TypeVar("Result")
 Progress: TypeAlias = Callable[[int, int | None], object]
 
 BATCH_UNITS, _BATCH_BYTES = 64, 4 << 20
-_REQUESTS = 32
 # A thread that works for less than this part of the time waits for something.
 _WAITS = 4
 _FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -193,7 +192,7 @@ def attempts(
             return error
 
     if remote and len(items) > 1:
-        return in_order(attempt, items, at_once=_REQUESTS)
+        return in_order(attempt, items, at_once=REQUESTS_AT_ONCE)
     return map(attempt, items)
 
 
