@@ -27,7 +27,7 @@ from ags1.iceberg import (
 from ags1.iceberg.catalogs import catalog_table
 from ags1.iceberg.conversion import expiry, journal
 from ags1.iceberg.conversion.old_keys import what_old_keys_open
-from ags1.iceberg.files.file_io import TableFileKeys
+from ags1.iceberg.files.file_io import EncryptedFileIO, TableFileKeys
 from ags1.spark.engine.iceberg_work import _own
 from tests.iceberg import test_leaks as leaks
 from tests.iceberg.kills import ended, in_child
@@ -201,6 +201,8 @@ def test_a_planted_metadata_file_does_not_hide_what_old_keys_open(tmp_path: Path
     fields = {**json.loads(state.document.text), "encryption-keys": [], "properties": {}, "metadata-log": []}
     fields["snapshots"] = [{**current, "snapshot-id": 1, "key-id": None}]
     (tmp_path / "t/metadata/00000-0.metadata.json").write_text(json.dumps(fields))
+    # PyIceberg reads the metadata, and opens the files by another FileIO.
+    EncryptedFileIO(kms=KMS).new_input(state.metadata_location).open()
     after = what_old_keys_open(found, KMS)
     assert (after.refs, after.files, after.snapshots) == (before.refs, before.files, before.snapshots)
     known = TableFileKeys(KMS).find(current["manifest-list"])

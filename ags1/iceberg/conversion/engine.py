@@ -54,7 +54,7 @@ from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
 from ags1.storage import SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
 from ags1.streams.files import Progress
-from ags1.support.parallel import in_parallel
+from ags1.support.parallel import at_once, in_parallel
 from ags1.support.typing import Buffer
 from ags1.work.records import OpenedRun, RunSeal, found_runs, opened_runs
 from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
@@ -83,7 +83,7 @@ class OpenedState:
         conversion.change.apply(changed)
         self.names = TableFiles(changed, conversion.places.of_target)
         find_runs = partial(found_runs, conversion.journal_directory(self))
-        self.contents, self.runs = _at_once(partial(Contents, self.metadata, self.source, kept), find_runs)
+        self.contents, self.runs = at_once(partial(Contents, self.metadata, self.source, kept), find_runs)
 
 
 class Conversion:
@@ -126,8 +126,6 @@ class Conversion:
         self._own_seal: RunSeal | None = None
         self._refusal: KeyAccessError | None = None
         self._lock = threading.Lock()
-        # After the run: what was committed, or the state before if there was nothing to do.
-        self.state: TableState | None = None
         self._has_begun = False
         self._taken: list[OpenedRun] = []
         self._faults: list[Exception] = []
@@ -216,8 +214,8 @@ class Conversion:
             yield error
         todo = [each for each in entries if each.path not in self.moved]
         # Of each file a few requests, or reads of this machine's disk.
-        at_once = files_at_once(self.places.of_source(view.metadata.location), [0], usable_cpus())
-        found = [*in_parallel(look, todo, at_once), *self._unreadable(view)]
+        looks = files_at_once(self.places.of_source(view.metadata.location), [0], usable_cpus())
+        found = [*in_parallel(look, todo, looks), *self._unreadable(view)]
         yield from (each for each in found if each is not None)
 
     def _unreadable(self, view: OpenedState) -> Iterable[Exception | None]:
@@ -453,18 +451,21 @@ class Conversion:
 
     # -- the commit ----------------------------------------------------------------------------------------------
 
-    def run(self, state: TableState) -> ConversionReport:
+    def run(self, state: TableState, *after: Callable[[TableState], object]) -> ConversionReport:
         """Run the conversion of the table in this state. Before the commit, and after a lost one, it is unchanged.
+
+        Each of `after` is called with the state at the end, beside the proof that it can be read, whose error comes
+        first.
 
         A ConflictError reports that another writer committed first each time; another run converts the rest.
         """
-        _, view = _at_once(lambda: self.table.check_newest(state), lambda: self.look(state))
+        _, view = at_once(lambda: self.table.check_newest(state), lambda: self.look(state))
         self.plan(view)
         self.refuse()
         self.move(view)
-        committed = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
-        self.state = committed or state
-        _at_once(lambda: None if committed is None else self.prove(committed, self.table), self.forget)
+        committed = commit(self.table, self.places.of_target, self._attempt, known=state, retries=PATIENT)
+        proof = partial(self.prove, committed, self.table) if committed else lambda: None
+        at_once(proof, self.forget, *[partial(each, committed or state) for each in after])
         return self.finished(committed)
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:
@@ -534,11 +535,6 @@ class Conversion:
             self.report.plaintext = old if has_moved else metadata.with_plaintext(old)
             self.report.statistics = metadata.statistics
         return self.report
-
-
-def _at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Make calls that mostly wait for requests; return their results, or raise the first one's error."""
-    return list(in_parallel(lambda each: each(), calls, len(calls)))
 
 
 def _origin(entry: ManifestEntry) -> str:

@@ -31,10 +31,10 @@ from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import Key
 from ags1.storage import SMALL_FILES_AT_ONCE, list_names, read_whole
 from ags1.support.arguments import spelled
-from ags1.support.parallel import in_parallel
+from ags1.support.parallel import at_once, in_parallel
 from ags1.support.reports import FindingsReport, Report
 from ags1.support.words import counted, printable
-from ags1.work.records import found_runs, opened_runs
+from ags1.work.records import FoundRun, found_runs, opened_runs
 
 NOT_COVERED = (
     "not looked at: versions and deleted objects of a bucket with versioning, replicas, backups, and copies of "
@@ -214,12 +214,15 @@ class _Search:
         self._fields = self._state.document.fields
         self._metadata = TableMetadata(self._fields)
         self.report = OldKeyReport(table.name, self._metadata.key_id)
-        self.older = self._older()
+        self.older, runs = at_once(self._older, self._runs)
         documents = {self._state.metadata_location: self._state.document, **self.older}
         opened = self._unwrapped(documents)
         if opened:
             self._look(list(documents.values()), opened)
-        self._look_at_journals()
+        # Others are of the table's own key, refused, or what nobody with a key has written.
+        uuid = str(self._fields.get("table-uuid"))
+        found = opened_runs(runs, KIND, uuid, self._work_key, lambda name, error: None)
+        self.report.journals += [each.found.run for each in found]
 
     def _older(self) -> dict[str, Document]:
         """The other metadata files of the table."""
@@ -295,11 +298,7 @@ class _Search:
                     snapshots.setdefault(number, each)
         keys = [each.to_dict() for each in {**entries, **opened}.values()]
         everything = {**self._fields, "snapshots": list(snapshots.values()), "encryption-keys": keys}
-        try:
-            self._judge(self._walked(everything, _Only(self._kms, self.report.opened)))
-        finally:
-            # Readers of this process that find keys by the metadata file are to find its own.
-            self._file_io(self._state, self._kms).read_metadata(self._state.metadata_location)
+        self._judge(self._walked(everything, _Only(self._kms, self.report.opened)))
 
     def _judge(self, found: TableWalk) -> None:
         fields = self._fields
@@ -328,24 +327,22 @@ class _Search:
         made = TableState(self._state.metadata_location, Document(fields), None, None, self._state.locations)
         return walk(made.metadata_location, self._file_io(made, kms), "all")
 
-    def _look_at_journals(self) -> None:
-        def unwrap(wrapped: Mapping[str, Any], name: str) -> Key:
-            key = WrappedKey.from_json(wrapped, name)
-            if key.key_id == self.report.key_id:
-                raise AuthenticationError("the journal is under the table's own master key")
-            made = self._key(key.key_id, lambda: key.unwrap(self._kms))
-            if made is None:
-                raise KeyAccessError(self.report.refused[key.key_id])
-            return made
-
+    def _runs(self) -> list[FoundRun]:
+        """The journals of conversions that there are."""
         place = TableFiles(self._metadata, self._table.place).new_metadata_path(DIRECTORY)
         try:
             self._table.places(self._state).check(place)
         except UnsupportedError:
             # Only the metadata names this place, which nobody has allowed.
             self.report.unread.append(f"{place}/ (not allowed)")
-            return
-        runs, uuid = found_runs(below_metadata(self._table.place(place))), str(self._fields.get("table-uuid"))
-        # Others are of the table's own key, refused, or what nobody with a key has written.
-        opened = opened_runs(runs, KIND, uuid, unwrap, lambda name, error: None)
-        self.report.journals += [each.found.run for each in opened]
+            return []
+        return found_runs(below_metadata(self._table.place(place)))
+
+    def _work_key(self, wrapped: Mapping[str, Any], name: str) -> Key:
+        key = WrappedKey.from_json(wrapped, name)
+        if key.key_id == self.report.key_id:
+            raise AuthenticationError("the journal is under the table's own master key")
+        made = self._key(key.key_id, lambda: key.unwrap(self._kms))
+        if made is None:
+            raise KeyAccessError(self.report.refused[key.key_id])
+        return made

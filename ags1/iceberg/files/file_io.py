@@ -154,8 +154,8 @@ class TableFileKeys:
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")
 
-    def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
-        """Learn the keys of a metadata file."""
+    def learn_metadata(self, location: str, metadata: bytes | Document, *, shared: bool = False) -> None:
+        """Learn the keys of a metadata file; if they are `shared`, all FileIOs of this process do."""
         try:
             table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
@@ -163,8 +163,9 @@ class TableFileKeys:
         with self._lock.lock:
             self._own.pop(location, None)
             self._own[location] = table
-        _tables.drop(location)
-        _tables.keep(location, table)
+        if shared:
+            _tables.drop(location)
+            _tables.keep(location, table)
 
     def find(self, path: str) -> KnownFile | None:
         """Return the facts about a file; None if no file above has named it.
@@ -345,8 +346,8 @@ class EncryptedFileIO(FileIO):
         """The same as a source; with `ends`, as :func:`ags1.storage.open_source`."""
         return stored_source(self.place(location), expected, ends=ends)
 
-    def read_metadata(self, location: str) -> Document:
-        """Read the metadata file of a table, and learn its keys.
+    def read_metadata(self, location: str, *, shared: bool = False) -> Document:
+        """Read the metadata file of a table, and learn its keys, as :meth:`TableFileKeys.learn_metadata`.
 
         Raises
         ------
@@ -370,7 +371,7 @@ class EncryptedFileIO(FileIO):
         check_expected(self.expected, location, document)
         self._encrypted = bool(properties_of(document.fields).get(KEY_ID))
         self.locations.believe(document.fields)
-        self.keys.learn_metadata(location, document)
+        self.keys.learn_metadata(location, document, shared=shared)
         return document
 
     def new_input(self, location: str) -> EncryptedInputFile:
@@ -546,7 +547,7 @@ class EncryptedInputFile(InputFile):
         return view
 
     def _metadata(self) -> io.BytesIO:
-        text = self._io.read_metadata(self.location).text.encode("utf-8")
+        text = self._io.read_metadata(self.location, shared=True).text.encode("utf-8")
         # PyIceberg decides by this name alone whether to decompress.
         return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
 
@@ -645,6 +646,8 @@ class SnapshotFiles:
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
         self.io = file_io
+        # So many bytes of those that are read twice: for what they list, and with its metrics.
+        self._manifests = RecentlyUsed(4 << 20, len)
 
     @classmethod
     def of(cls, state: TableState, kms: Any, table: CatalogTable) -> SnapshotFiles:
@@ -667,7 +670,8 @@ class SnapshotFiles:
 
     def manifest(self, listed: Mapping[str, Any], *, metrics: bool = True) -> Manifest:
         """Return a manifest of a list, in memory; with or without the metrics of its files."""
-        data = self._read(known_manifest(listed))
+        name = listed["manifest_path"], listed.get("key_metadata")
+        data = self._manifests.get(name, lambda: self._read(known_manifest(listed)))
         with naming(listed["manifest_path"]):
             return read_manifest(data, listed, metrics=metrics)
 
