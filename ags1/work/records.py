@@ -270,16 +270,14 @@ def found_runs(directory: Location) -> list[FoundRun]:
         entries = list_files(directory.as_root(), on_error=pass_unnamed)
     except FileNotFoundError:
         return []
-    found: dict[str, list[tuple[str, int]]] = {}
+    found: dict[str, dict[str, int]] = {}
     for entry in entries:
         run, _, name = entry.name.rpartition("/")
         if _IS_RUN.fullmatch(run) and _IS_OBJECT.fullmatch(name):
-            found.setdefault(run, []).append((name, entry.modified))
+            found.setdefault(run, {})[name] = entry.modified
     return [
-        FoundRun(
-            directory.as_root().join(run), run, tuple(name for name, _ in each), *_times([time for _, time in each])
-        )
-        for run, each in found.items()
+        FoundRun(directory.as_root().join(run), run, tuple(times), min(times.values()), max(times.values()))
+        for run, times in found.items()
     ]
 
 
@@ -296,10 +294,6 @@ def remove_run(directory: Location) -> None:
     remove([directory.join(_RUN)])
     remove(each.location for each in entries if _IS_OBJECT.fullmatch(each.name))
     remove_directories([directory])
-
-
-def _times(times: list[int]) -> tuple[int, int]:
-    return min(times), max(times)
 
 
 def _parsed(data: Any, name: str) -> dict[str, Any]:

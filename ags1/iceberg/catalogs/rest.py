@@ -58,7 +58,7 @@ class RestTable(CatalogTable):
         if found.metadata_location != base.metadata_location:
             raise self._conflict(base.metadata_location, found.metadata_location)
         requirements = requirements_of(before, fields)
-        if _replaces(updates):
+        if any(each["action"] == "add-encryption-key" for each in updates.last):
             # A server that removes the old entry and loses the new one would make the table unreadable.
             found = self._try_keys(found)
         is_encrypted = any(each["snapshot"].get("key-id") for each in updates.snapshots)
@@ -292,10 +292,6 @@ class RestTable(CatalogTable):
         if updates:
             self._update(requirements_of(now, now)[:1], updates)
         return snapshots <= has.keys()
-
-
-def _replaces(updates: Updates) -> bool:
-    return any(each["action"] == "add-encryption-key" for each in updates.last)
 
 
 _CONTENT = ("snapshots", "refs", "encryption-keys", "current-snapshot-id", "snapshot-log")

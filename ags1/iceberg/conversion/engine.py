@@ -40,7 +40,7 @@ from ags1.iceberg.conversion.journal import (
 )
 from ags1.iceberg.conversion.manifests import Contents, Kept, SnapshotConversion, is_finished, is_moved
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Places, check, run, sealed_key
+from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, MadeFile, Places, check, make, run, sealed_key
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
@@ -318,18 +318,23 @@ class Conversion:
         threads = Threads.of_files(ends, sizes, self.threads, usual=self.threads or 2 * usable_cpus())
         records = None if self._journal is None or seal is None else self._journal.records(seal)
 
-        def move(entry: ManifestEntry, threads: int | None, within: Progress) -> FileResult:
-            # Made here: of many files, only those under way have a task.
-            task, content = self._held.pop(entry.path, None) or (self._task(view, entry), None)
-            result = run(task, seal, self.places, content=content, threads=threads, progress=within)
+        def moves() -> Iterator[tuple[FileTask, MadeFile | None]]:
+            for entry in entries:
+                # Made here: of many files, only those under way have a task. And one thread alone makes small files,
+                # while others wait for the store: many would take twice its time, with cold caches.
+                task, content = self._held.pop(entry.path, None) or (self._task(view, entry), None)
+                yield task, None if content is None else make(task, seal, content)
+
+        def move(of: tuple[FileTask, MadeFile | None], threads: int | None, within: Progress) -> FileResult:
+            result = run(of[0], seal, self.places, made=of[1], threads=threads, progress=within)
             if records is not None:
                 records.add(result)
             return result
 
         brief = _BRIEF if all(each.is_local for each in ends) else 0
-        work = OneByOne(move, lambda each: each.file["file_size_in_bytes"], brief=brief)
+        work = OneByOne(move, lambda each: each[0].length, brief=brief)
         try:
-            for each in run_on_threads(work, entries, threads, SharedProgress(self.progress, sum(sizes))):
+            for each in run_on_threads(work, moves(), threads, SharedProgress(self.progress, sum(sizes))):
                 yield each.result
         finally:
             if records is not None:

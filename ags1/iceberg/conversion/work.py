@@ -18,7 +18,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
@@ -143,7 +143,7 @@ def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[str, Bu
     """Compare a file with its manifest, without writing anything.
 
     Return a digest of what decides how it is read, such as its schema; and the content of a small file in a store, for
-    :func:`run`, else None.
+    :func:`make`, else None.
 
     Raises
     ------
@@ -158,34 +158,54 @@ def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[str, Bu
         return form, source.data if isinstance(source, HeldSource) else None
 
 
+class MadeFile(NamedTuple):
+    """A file in memory that is to be written: its bytes, its key, and the starts of its row groups."""
+
+    data: Buffer
+    key: KeyMetadata | None
+    split_offsets: tuple[int, ...] | None
+
+
+def make(task: FileTask, seal: RunSeal | None, content: Buffer) -> MadeFile:
+    """Make a file from what :func:`check` has returned for this task, and open it with its key."""
+    old = _source_key(task, seal)
+    new = _target_key(task, old)
+    data = _made(task, content, old, new)
+    with closing(HeldSource(data, task.target)) as source:
+        return MadeFile(data, new, _verify(task, source, new))
+
+
 def run(
     task: FileTask,
     seal: RunSeal | None,
     places: Places,
     *,
-    content: Buffer | None = None,
+    made: MadeFile | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FileResult:
-    """Move one file. A failed target is removed; raises as :func:`check`.
+    """Move one file, or write it if it was `made`. A failed target is removed; raises as :func:`check`.
 
-    `content` is what :func:`check` has returned for this task. `progress` is called as ``progress(done, total)``, in
-    arbitrary units.
+    `progress` is called as ``progress(done, total)``, in arbitrary units.
     """
     target = places.of_target(task.target, task.root)
     make_parent_like(target, places.of_source(task.source))
-    old = _source_key(task, seal)
-    new = old if task.copy else KeyMetadata.generate(task.key_bits) if task.key_bits else None
-    if content is not None:
-        length, identity, offsets = _move_held(task, content, target, old, new)
-    else:
+    if made is None:
         with _checked(task, seal, places) as (source, _):
             if isinstance(source, HeldSource):
-                length, identity, offsets = _move_held(task, source.data, target, old, new)
+                made = make(task, seal, source.data)
             else:
+                old = _source_key(task, seal)
+                new = _target_key(task, old)
                 written, identity = _move(task, source, target, old, new, threads=threads, progress=progress)
-                with closing(stored_source(target, written, ends=task.form == "parquet")) as made:
-                    length, offsets = made.size, _verify(task, made, new)
+                with closing(stored_source(target, written, ends=task.form == "parquet")) as stored:
+                    length, offsets = stored.size, _verify(task, stored, new)
+    if made is not None:
+        new, offsets, length = made.key, made.split_offsets, memoryview(made.data).nbytes
+        with open_output(target, expected=length) as output:
+            output.write_owned(made.data)
+            output.commit(durable=True)
+        identity = output.identity
     if new is not None:
         new = new.with_length(length)
     assert seal is not None or new is None
@@ -230,20 +250,6 @@ def _parquet_form(metadata: Struct) -> bytes:
     return b"".join(each.encode() for each in parts) + (metadata.binary(FileMetaData.CREATED_BY) or b"")
 
 
-def _move_held(
-    task: FileTask, content: Buffer, target: Location, old: KeyMetadata | None, new: KeyMetadata | None
-) -> tuple[int, str, tuple[int, ...] | None]:
-    """Make the file in memory, check it, and write it; return its length, identity and the starts of its row groups."""
-    made = _made(task, content, old, new)
-    length = memoryview(made).nbytes
-    with closing(HeldSource(made, task.target)) as source:
-        offsets = _verify(task, source, new)
-    with open_output(target, expected=length) as output:
-        output.write_owned(made)
-        output.commit(durable=True)
-    return length, output.identity, offsets
-
-
 def _made(task: FileTask, content: Buffer, old: KeyMetadata | None, new: KeyMetadata | None) -> Buffer:
     if task.copy:
         return content
@@ -282,6 +288,10 @@ def _source_key(task: FileTask, seal: RunSeal | None) -> KeyMetadata | None:
         return None
     assert seal is not None
     return key_of(seal, task.source_key, task.source)
+
+
+def _target_key(task: FileTask, old: KeyMetadata | None) -> KeyMetadata | None:
+    return old if task.copy else KeyMetadata.generate(task.key_bits) if task.key_bits else None
 
 
 def _move_parquet(source: Source, target: Any, old: KeyMetadata | None, new: KeyMetadata | None, **how: Any) -> None:

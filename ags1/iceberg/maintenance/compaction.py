@@ -150,7 +150,9 @@ class _Compaction:
         keys = [
             [
                 known
-                for path in sorted(each.paths.union(*map(_deletes, each.tasks)))
+                for path in sorted(
+                    each.paths.union(file.file_path for task in each.tasks for file in task.delete_files)
+                )
                 if (known := find(path)) is not None
             ]
             for each in bins
@@ -208,10 +210,6 @@ class _Compaction:
         now = {each.file.file_path: each for each in _tasks(table, self._target.ref)}
         number, spec_id = self._rewriter.sequence_number, self._layout.partitioning.spec_id
         return lambda task: is_as_planned(task, now.get(task.file.file_path), number, spec_id)
-
-
-def _deletes(task: ScanTask) -> set[str]:
-    return {each.file_path for each in task.delete_files}
 
 
 def _tasks(table: Any, ref: str, where: Any = None) -> list[ScanTask]:

@@ -191,10 +191,6 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def _called(work: Callable[[], list[Outcome]]) -> list[Outcome]:
-    return work()
-
-
 _values = attrgetter(*(field.name for field in fields(Outcome)))
 
 
@@ -252,7 +248,9 @@ class Engine:
                     yield self._session.inherited(partial(self._run_wave, wave, meter))
                 meter.listed()
 
-            with closing(in_parallel(_called, expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)) as outcomes:
+            with closing(
+                in_parallel(lambda wave: wave(), expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)
+            ) as outcomes:
                 yield from outcomes
 
     def _stop(self) -> None:

@@ -183,7 +183,7 @@ def _converted(array: pa.Array, target: pa.DataType) -> pa.Array:
     if (
         (types.is_float64(kind) and types.is_float32(target))
         or (types.is_boolean(kind) != types.is_boolean(target) and not _is_text(target))
-        or (_is_text(kind) and not _is_text(target) and not _is_octets(target))
+        or (_is_text(kind) and not _is_text(target) and not (types.is_binary(target) or types.is_large_binary(target)))
     ):
         # Arrow would make infinities of great numbers, true of 2, and 1 of " 1". Spark refuses it too.
         raise TypeError(f"{kind} is no {target}")
@@ -232,7 +232,3 @@ def _null_mask(array: pa.Array) -> pa.Array | None:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_octets(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
