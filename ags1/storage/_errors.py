@@ -77,12 +77,8 @@ def as_os_error(error: BaseException, name: str | None = None) -> OSError | None
             number = _errno_of(error)
         said = number, _text_of(error, number)
     # OSError chooses the subclass by the errno: ConnectionResetError, PermissionError, ...
-    number, text = said[0], without_secrets(_without_queries(said[1]))
+    number, text = said[0], without_secrets(_URL.sub(lambda found: shown(found[0]), said[1]))
     return OSError(number, text) if name is None else OSError(number, text, name)
-
-
-def _without_queries(text: str) -> str:
-    return _URL.sub(lambda found: shown(found[0]), text)
 
 
 def _root(kind: type) -> str:

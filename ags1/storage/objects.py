@@ -265,11 +265,8 @@ def _by_sdk(location: Location, directory: str, after: str = "", *, deep: bool =
 
 def _unnamed(location: Location, key: str) -> UnnamedError:
     text = "no client of ags1 can address an object of this name: copy it to another name, and remove it"
-    return UnnamedError(errno.EINVAL, text, _in_bucket(location, key).shown)
-
-
-def _in_bucket(location: Location, key: str) -> Location:
-    return Location(f"{location.text.partition('://')[0]}://{location.container}/{key}", location.storage_options)
+    named = Location(f"{location.text.partition('://')[0]}://{location.container}/{key}", location.storage_options)
+    return UnnamedError(errno.EINVAL, text, named.shown)
 
 
 def _is_no_path(error: OSError) -> bool:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ags1.support.interrupts import NOTICE_SECONDS
 
@@ -69,11 +69,6 @@ def in_parallel(
                 future.cancel()
             if not ended and stop is not None:
                 stop()
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Make calls that mostly wait for requests; return their results, or raise the first one's error."""
-    return list(in_parallel(lambda each: each(), calls, len(calls)))
 
 
 def _result(future: Future[Result]) -> Result:

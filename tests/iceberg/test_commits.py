@@ -45,8 +45,8 @@ class Contended:
         self._inner, self.losses, self.waits = table.catalog_table, losses, list[float]()
         self.name = self._inner.name
 
-    def load(self, known: TableState | None = None) -> TableState:
-        return self._inner.load(known)
+    def load(self) -> TableState:
+        return self._inner.load()
 
     def places(self, state: TableState) -> TableLocations:
         return self._inner.places(state)

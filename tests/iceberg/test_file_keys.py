@@ -97,8 +97,6 @@ def test_another_object_finds_it_too_and_needs_a_kms_of_its_own() -> None:
     # PyIceberg makes a second FileIO for the same table.
     data, list_key = metadata()
     TableFileKeys(None).learn_metadata("t.metadata.json", data)
-    assert TableFileKeys(KMS).find(LIST) is None
-    TableFileKeys(None).learn_metadata("t.metadata.json", data, shared=True)
     found = TableFileKeys(KMS).find(LIST)
     assert found is not None
     assert found.key_metadata == list_key
@@ -111,8 +109,8 @@ def test_another_object_finds_it_too_and_needs_a_kms_of_its_own() -> None:
 def test_metadata_that_is_read_again_counts() -> None:
     first, _ = metadata()
     second, list_key = metadata()
-    TableFileKeys(KMS).learn_metadata("t.metadata.json", first, shared=True)
-    TableFileKeys(KMS).learn_metadata("t.metadata.json", second, shared=True)
+    TableFileKeys(KMS).learn_metadata("t.metadata.json", first)
+    TableFileKeys(KMS).learn_metadata("t.metadata.json", second)
     found = TableFileKeys(KMS).find(LIST)
     assert found is not None
     assert found.key_metadata == list_key
@@ -123,7 +121,7 @@ def test_the_metadata_of_few_tables_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     for index in range(5):
         snapshots = [{"snapshot-id": 1, "manifest-list": f"{index}.avro"}]
         data, _ = metadata(snapshots=snapshots)
-        TableFileKeys(None).learn_metadata(f"{index}.metadata.json", data, shared=True)
+        TableFileKeys(None).learn_metadata(f"{index}.metadata.json", data)
     assert [TableFileKeys(None).find(f"{index}.avro") is not None for index in range(5)] == [
         False,
         False,
@@ -178,13 +176,13 @@ def test_metadata_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any]
 def test_a_table_does_not_say_how_it_is_to_be_read(own: dict[str, str]) -> None:
     data, _ = metadata(properties=own)
     with pytest.raises(FormatError, match=rf"^t\.metadata\.json: the table's own properties set '{next(iter(own))}'"):
-        TableFileKeys(KMS).learn_metadata("t.metadata.json", data, shared=True)
+        TableFileKeys(KMS).learn_metadata("t.metadata.json", data)
     assert TableFileKeys(KMS).find(LIST) is None
 
 
 def test_a_table_may_name_this_file_io() -> None:
     data, _ = metadata(properties={"py-io-impl": "ags1.iceberg.EncryptedFileIO"})
-    TableFileKeys(KMS).learn_metadata("t.metadata.json", data, shared=True)
+    TableFileKeys(KMS).learn_metadata("t.metadata.json", data)
     assert TableFileKeys(KMS).find(LIST) is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from ags1.errors import Ags1Error
 from ags1.iceberg import (
     EncryptedTable,
     OldKeyReport,
+    clean,
     create_table,
     expire_snapshots,
     load_table,
@@ -25,6 +27,7 @@ from ags1.iceberg import (
     rekey_table,
 )
 from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.conversion.old_keys import what_old_keys_open
 from ags1.kms import MemoryKms
 from tests.iceberg.keys import keystore
 from tests.iceberg.kills import Bomb, ended, in_child
@@ -74,7 +77,13 @@ class Lake:
                 report = rekey_table(table, key_id="new", data_keys=True, expire=True)
                 assert report.ok, str(report)
                 assert report.old_keys is not None
-                assert report.old_keys.ok
+                if report.old_keys.removed:
+                    # A run was killed amid its expiry. The report says what is left to do.
+                    assert "`ags1 iceberg clean` removes them" in str(report.old_keys)
+                    clean(load_table(catalog, name, kms=MemoryKms(BOTH)), older_than=datetime.timedelta(0))
+                    assert what_old_keys_open(catalog_table(catalog, name), MemoryKms(BOTH)).ok
+                else:
+                    assert report.old_keys.ok
                 done.append(".".join(name))
         return done
 

@@ -113,8 +113,8 @@ class CatalogTable(abc.ABC):
         found.add(state.metadata_location, state.locations)
         return found
 
-    def load(self, known: TableState | None = None) -> TableState:
-        """Read the table's newest state; no metadata file is read again if it is that of a state that is `known`.
+    def load(self) -> TableState:
+        """Read the table's newest state.
 
         Raises
         ------
@@ -127,13 +127,13 @@ class CatalogTable(abc.ABC):
         FormatError, OSError
             The metadata file, or the catalog, cannot be read.
         """
-        state = self._load(known)
+        state = self._load()
         where = state.metadata_location
         check_expected(self.expected, where if self.identifier is None else f"{self.name} ({where})", state.document)
         return state
 
     @abc.abstractmethod
-    def _load(self, known: TableState | None = None) -> TableState:
+    def _load(self) -> TableState:
         """Read the newest state, and compare it with what the catalog itself stores."""
 
     @abc.abstractmethod
@@ -438,13 +438,8 @@ class PointerTable(CatalogTable):
         )
 
 
-def read_state(location: str, io_properties: Mapping[str, str], known: TableState | None) -> TableState:
-    """Read a metadata file, unless it is that of a `known` state; raises as :func:`metadata_document`, or an OSError.
-
-    What is written is never changed: each commit has a metadata file of its own.
-    """
-    if known is not None and known.metadata_location == location:
-        return known
+def read_state(location: str, io_properties: Mapping[str, str]) -> TableState:
+    """Read a metadata file; raises as :func:`metadata_document`, or an OSError."""
     where = location_of(location, io_properties)
     try:
         data = bytes(read_whole(where, MAX_DOCUMENT))

@@ -49,17 +49,17 @@ class FileTable(CatalogTable):
         self.io_properties = io_properties
         self._start = identifier if is_metadata_file(identifier) else None
 
-    def _load(self, known: TableState | None = None) -> TableState:
+    def _load(self) -> TableState:
         """Read the newest metadata file."""
         if self._start is None:
-            return read_state(newest_metadata(self._place, self.io_properties), self.io_properties, known)
+            return read_state(newest_metadata(self._place, self.io_properties), self.io_properties)
         location = self._start
         directory = directory_of(location)
         names = set(_names(directory, self.io_properties))
         while version_of(location) is not None and (after := next_name(location)) in names:
             location = f"{directory}/{after}"
         self._start = location
-        return read_state(location, self.io_properties, known)
+        return read_state(location, self.io_properties)
 
     def commit(self, base: TableState, fields: Mapping[str, Any]) -> TableState:
         """Create the next metadata file."""

@@ -35,10 +35,10 @@ class GlueTable(PointerTable):
         self._skip_archive = str(catalog.properties.get("glue.skip-archive", "true")).lower() == "true"
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
-    def _load(self, known: TableState | None = None) -> TableState:
+    def _load(self) -> TableState:
         found = self._get()
         parameters = found.get("Parameters", {})
-        state = read_state(self._pointer(parameters), self.io_properties, known)
+        state = read_state(self._pointer(parameters), self.io_properties)
         location = found.get("StorageDescriptor", {}).get("Location")
         return replace(state, locations=locations_of(location, parameters))
 

@@ -68,13 +68,13 @@ class HiveTable(PointerTable):
         super().__init__(catalog, identifier, io_properties)
         self._database, self._table = catalog.identifier_to_database_and_table(identifier)
 
-    def _load(self, known: TableState | None = None) -> TableState:
+    def _load(self) -> TableState:
         """Request the table from the metastore, read its metadata file, and compare that with its hash."""
         with self._connected() as client:
             table = self._get(client)
         parameters = table.parameters
         key_id, metadata_hash = parameters.get(KEY_ID) or None, parameters.get(_HASH) or None
-        state = read_state(self._pointer(parameters), self.io_properties, known)
+        state = read_state(self._pointer(parameters), self.io_properties)
         fields = state.document.fields
         said = properties_of(fields).get(KEY_ID) or None
         if key_id is not None and said != key_id:

@@ -44,7 +44,7 @@ class RestTable(CatalogTable):
         self.name = ".".join(identifier)
         self.io_properties = self._given
 
-    def _load(self, known: TableState | None = None) -> TableState:
+    def _load(self) -> TableState:
         return self._state(self._ask("GET", self._url("load_table"), params={"snapshots": "all"}))
 
     def check_can_encrypt(self) -> None:

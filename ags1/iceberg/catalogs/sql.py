@@ -15,8 +15,8 @@ from ags1.iceberg.catalogs._table import PointerTable, RefusedError, TableState,
 class SqlTable(PointerTable):
     """A table of PyIceberg's SQL catalog: a commit is one UPDATE that names the metadata file it replaces."""
 
-    def _load(self, known: TableState | None = None) -> TableState:
-        return read_state(self._location(), self.io_properties, known)
+    def _load(self) -> TableState:
+        return read_state(self._location(), self.io_properties)
 
     def swap(self, base: TableState, new: TableState) -> None:
         """Put the new metadata file in place of ``base``, if that is still the current one."""

@@ -52,9 +52,9 @@ from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
-from ags1.storage import SMALL_FILES_AT_ONCE, files_at_once, identity_of, status
+from ags1.storage import SMALL_FILES_AT_ONCE, files_at_once, identity_of, start, status
 from ags1.streams.files import Progress
-from ags1.support.parallel import at_once, in_parallel
+from ags1.support.parallel import in_parallel
 from ags1.support.typing import Buffer
 from ags1.work.records import OpenedRun, RunSeal, found_runs, opened_runs
 from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
@@ -82,8 +82,9 @@ class OpenedState:
         changed = TableMetadata({**self.metadata.fields, "snapshots": [], "snapshot-log": [], "metadata-log": []})
         conversion.change.apply(changed)
         self.names = TableFiles(changed, conversion.places.of_target)
-        find_runs = partial(found_runs, conversion.journal_directory(self))
-        self.contents, self.runs = at_once(partial(Contents, self.metadata, self.source, kept), find_runs)
+        runs = start(partial(found_runs, conversion.journal_directory(self)))
+        self.contents = Contents(self.metadata, self.source, kept)
+        self.runs = runs.result()
 
 
 class Conversion:
@@ -126,6 +127,8 @@ class Conversion:
         self._own_seal: RunSeal | None = None
         self._refusal: KeyAccessError | None = None
         self._lock = threading.Lock()
+        # After the run: what was committed, or the state before if there was nothing to do.
+        self.state: TableState | None = None
         self._has_begun = False
         self._taken: list[OpenedRun] = []
         self._faults: list[Exception] = []
@@ -214,8 +217,8 @@ class Conversion:
             yield error
         todo = [each for each in entries if each.path not in self.moved]
         # Of each file a few requests, or reads of this machine's disk.
-        looks = files_at_once(self.places.of_source(view.metadata.location), [0], usable_cpus())
-        found = [*in_parallel(look, todo, looks), *self._unreadable(view)]
+        at_once = files_at_once(self.places.of_source(view.metadata.location), [0], usable_cpus())
+        found = [*in_parallel(look, todo, at_once), *self._unreadable(view)]
         yield from (each for each in found if each is not None)
 
     def _unreadable(self, view: OpenedState) -> Iterable[Exception | None]:
@@ -456,21 +459,26 @@ class Conversion:
 
     # -- the commit ----------------------------------------------------------------------------------------------
 
-    def run(self, state: TableState, *after: Callable[[TableState], object]) -> ConversionReport:
+    def run(self, state: TableState) -> ConversionReport:
         """Run the conversion of the table in this state. Before the commit, and after a lost one, it is unchanged.
-
-        Each of `after` is called with the state at the end, beside the proof that it can be read, whose error comes
-        first.
 
         A ConflictError reports that another writer committed first each time; another run converts the rest.
         """
-        _, view = at_once(lambda: self.table.check_newest(state), lambda: self.look(state))
+        newest = start(partial(self.table.check_newest, state))
+        try:
+            view = self.look(state)
+        finally:
+            # That there is a newer state explains whatever is missing.
+            newest.result()
         self.plan(view)
         self.refuse()
         self.move(view)
-        committed = commit(self.table, self.places.of_target, self._attempt, known=state, retries=PATIENT)
-        proof = partial(self.prove, committed, self.table) if committed else lambda: None
-        at_once(proof, self.forget, *[partial(each, committed or state) for each in after])
+        committed = commit(self.table, self.places.of_target, self._attempt, retries=PATIENT)
+        self.state = committed or state
+        forgetting = start(self.forget)
+        if committed is not None:
+            self.prove(committed, self.table)
+        forgetting.result()
         return self.finished(committed)
 
     def _attempt(self, state: TableState, metadata: TableMetadata, files: TableFiles) -> bool:

@@ -29,9 +29,9 @@ from ags1.iceberg.walk.table_walk import FAULTS, PLAINTEXT, TableWalk, walk
 from ags1.iceberg.writing.commit import TableFiles
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import Key
-from ags1.storage import SMALL_FILES_AT_ONCE, list_names, read_whole
+from ags1.storage import SMALL_FILES_AT_ONCE, Request, list_names, read_whole, start
 from ags1.support.arguments import spelled
-from ags1.support.parallel import at_once, in_parallel
+from ags1.support.parallel import in_parallel
 from ags1.support.reports import FindingsReport, Report
 from ags1.support.words import counted, printable
 from ags1.work.records import FoundRun, found_runs, opened_runs
@@ -214,14 +214,15 @@ class _Search:
         self._fields = self._state.document.fields
         self._metadata = TableMetadata(self._fields)
         self.report = OldKeyReport(table.name, self._metadata.key_id)
-        self.older, runs = at_once(self._older, self._runs)
+        runs = self._runs()
+        self.older = self._older()
         documents = {self._state.metadata_location: self._state.document, **self.older}
         opened = self._unwrapped(documents)
         if opened:
             self._look(list(documents.values()), opened)
         # Others are of the table's own key, refused, or what nobody with a key has written.
         uuid = str(self._fields.get("table-uuid"))
-        found = opened_runs(runs, KIND, uuid, self._work_key, lambda name, error: None)
+        found = opened_runs(runs.result(), KIND, uuid, self._work_key, lambda name, error: None)
         self.report.journals += [each.found.run for each in found]
 
     def _older(self) -> dict[str, Document]:
@@ -325,18 +326,21 @@ class _Search:
 
     def _walked(self, fields: Mapping[str, Any], kms: Any) -> TableWalk:
         made = TableState(self._state.metadata_location, Document(fields), None, None, self._state.locations)
-        return walk(made.metadata_location, self._file_io(made, kms), "all")
+        file_io = self._file_io(made, kms)
+        # Readers of this process that find keys by the metadata file are to find its own.
+        file_io.keys.is_shared = False
+        return walk(made.metadata_location, file_io, "all")
 
-    def _runs(self) -> list[FoundRun]:
-        """The journals of conversions that there are."""
+    def _runs(self) -> Request[list[FoundRun]]:
+        """Request the journals of conversions that there are."""
         place = TableFiles(self._metadata, self._table.place).new_metadata_path(DIRECTORY)
         try:
             self._table.places(self._state).check(place)
         except UnsupportedError:
             # Only the metadata names this place, which nobody has allowed.
             self.report.unread.append(f"{place}/ (not allowed)")
-            return []
-        return found_runs(below_metadata(self._table.place(place)))
+            return start(list)
+        return start(partial(found_runs, below_metadata(self._table.place(place))))
 
     def _work_key(self, wrapped: Mapping[str, Any], name: str) -> Key:
         key = WrappedKey.from_json(wrapped, name)

@@ -210,18 +210,14 @@ def rekey_table(
         REKEY, key_id or old, data_key_length, keeps_statistics=keeps, partition_paths=partition_paths
     )
     conversion = Conversion(opened, client, change, threads=threads, progress=progress, perform=perform)
-    if not data_keys:
+    if data_keys:
+        report = conversion.run(state)
+    else:
         report = _changed_metadata(opened, client, change)
         report.notes.append(REWRAPPED)
-        return _finished(report, opened, client, statistics, converted=False, expire=expire)
-
-    def look(committed: TableState | None) -> None:
-        conversion.report.old_keys = what_old_keys_open(opened, client, committed)
-
-    report = conversion.run(state) if expire else conversion.run(state, look)
-    report = _finished(report, opened, client, statistics, converted=True, expire=expire)
-    if expire:
-        look(None)
+    report = _finished(report, opened, client, statistics, converted=data_keys, expire=expire)
+    if data_keys:
+        report.old_keys = what_old_keys_open(opened, client, None if expire else conversion.state)
     return report
 
 

@@ -142,8 +142,10 @@ class TableFileKeys:
     """Keys of files by their paths. Safe to share between threads; it holds plaintext keys, so it cannot be pickled.
 
     The KMS unwraps key encryption keys; without one only plaintext is learned. Every hierarchy must end in the
-    `expected` master key.
+    `expected` master key. What it learns of metadata files, all others of this process know too, if it `is_shared`.
     """
+
+    is_shared = True
 
     def __init__(self, kms: Any, expected: Expected = NOTHING) -> None:
         self._kms, self._expected = kms, expected
@@ -154,8 +156,8 @@ class TableFileKeys:
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("the keys of a table's files cannot be pickled: open the table where it is read")
 
-    def learn_metadata(self, location: str, metadata: bytes | Document, *, shared: bool = False) -> None:
-        """Learn the keys of a metadata file; if they are `shared`, all FileIOs of this process do."""
+    def learn_metadata(self, location: str, metadata: bytes | Document) -> None:
+        """Learn the keys of a metadata file."""
         try:
             table = _Table(metadata if isinstance(metadata, Document) else Document(metadata))
         except Ags1Error as error:
@@ -163,7 +165,7 @@ class TableFileKeys:
         with self._lock.lock:
             self._own.pop(location, None)
             self._own[location] = table
-        if shared:
+        if self.is_shared:
             _tables.drop(location)
             _tables.keep(location, table)
 
@@ -346,8 +348,8 @@ class EncryptedFileIO(FileIO):
         """The same as a source; with `ends`, as :func:`ags1.storage.open_source`."""
         return stored_source(self.place(location), expected, ends=ends)
 
-    def read_metadata(self, location: str, *, shared: bool = False) -> Document:
-        """Read the metadata file of a table, and learn its keys, as :meth:`TableFileKeys.learn_metadata`.
+    def read_metadata(self, location: str) -> Document:
+        """Read the metadata file of a table, and learn its keys.
 
         Raises
         ------
@@ -371,7 +373,7 @@ class EncryptedFileIO(FileIO):
         check_expected(self.expected, location, document)
         self._encrypted = bool(properties_of(document.fields).get(KEY_ID))
         self.locations.believe(document.fields)
-        self.keys.learn_metadata(location, document, shared=shared)
+        self.keys.learn_metadata(location, document)
         return document
 
     def new_input(self, location: str) -> EncryptedInputFile:
@@ -547,7 +549,7 @@ class EncryptedInputFile(InputFile):
         return view
 
     def _metadata(self) -> io.BytesIO:
-        text = self._io.read_metadata(self.location, shared=True).text.encode("utf-8")
+        text = self._io.read_metadata(self.location).text.encode("utf-8")
         # PyIceberg decides by this name alone whether to decompress.
         return io.BytesIO(gzip.compress(text, mtime=0) if self.location.endswith(f".gz{METADATA_SUFFIX}") else text)
 

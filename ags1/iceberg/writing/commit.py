@@ -188,7 +188,6 @@ def commit(
     locate: Callable[[str], Location],
     attempt: Callable[[TableState, TableMetadata, TableFiles], bool],
     *,
-    known: TableState | None = None,
     retries: Retries = Retries(),
     wait: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
@@ -196,8 +195,8 @@ def commit(
     """Commit the change of `attempt` to the table's newest state; return the new state, None if there is nothing to do.
 
     `attempt` changes the metadata, and writes manifests through the TableFiles. It is called again after each lost
-    race, with the newest state. False means that there is nothing to commit. `known` is a state that may be the
-    newest. `retries` is for what the table's properties leave open. `wait` takes seconds, and `clock` returns them.
+    race, with the newest state. False means that there is nothing to commit. `retries` is for what the table's
+    properties leave open. `wait` takes seconds, and `clock` returns them.
 
     Raises
     ------
@@ -211,7 +210,7 @@ def commit(
     """
     began, attempts = clock(), 0
     while True:
-        state = table.load(known)
+        state = table.load()
         limits = retries.of(properties_of(state.document.fields))
         metadata = TableMetadata(state.document.fields)
         files = TableFiles(metadata, table.places(state).within(locate))
