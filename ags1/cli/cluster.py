@@ -184,11 +184,6 @@ class _Job:
             )
         return self._spark
 
-    def _need_consent(self) -> None:
-        """Refuse what cannot be undone without --yes. Even its plan would take a session."""
-        if not (self._arguments["dry_run"] or self._options.yes):
-            raise UsageError("a job cannot ask: give --dry-run to see what it would do, or --yes to have it done")
-
     def _checked_kms(self) -> Any:
         """The URL. An invalid one is refused before Spark is started."""
         from ags1.kms import load
@@ -299,8 +294,10 @@ class _Job:
     # -- commands that are no runs over many files -------------------------------------------------------------------
 
     def _convert(self, function: str) -> int:
-        self._need_consent()
         dry_run: bool = self._arguments["dry_run"]
+        # A conversion cannot be undone. Even its plan would take a session.
+        if not (dry_run or self._options.yes):
+            raise UsageError("a job cannot ask: give --dry-run to see what it would do, or --yes to have it done")
         arguments = {**self._arguments, "kms": self._checked_kms()}
         table = self._in_catalog(arguments.pop("table"))
         report = getattr(ags1.spark, function)(self._session(), table, **arguments)

@@ -16,8 +16,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from ags1 import iceberg
 from ags1.errors import ConflictError, FormatError, UnsupportedError
 from ags1.iceberg import EncryptedTable, create_table, load_table
-from ags1.iceberg.catalogs import catalog_table
+from ags1.iceberg.catalogs import TableState, catalog_table
 from ags1.iceberg.conversion import expiry
+from ags1.iceberg.conversion.engine import Conversion, OpenedState
 from ags1.iceberg.metadata.locations import location_of
 from ags1.kms import MemoryKms
 from tests.iceberg.conversions import PLAINTEXT, beginning_with
@@ -87,6 +88,23 @@ def test_clean_refuses_a_metadata_file_that_is_not_the_newest(tmp_path: Path) ->
     with pytest.raises(ConflictError, match="higher number"):
         iceberg.clean(opened, older_than=NOW)
     assert newer.exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"), [(FileNotFoundError(2, "gone"), ConflictError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_a_newer_metadata_file_explains_what_a_conversion_misses_and_keeps_no_interrupt(
+    fault: BaseException, raised: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Path(make(tmp_path / "t").metadata_location.removeprefix("file://"))
+    old.with_name("00009-5b7b2f4e-6f0b-4d0a-9a49-1d7f5a9f0c77.metadata.json").write_bytes(old.read_bytes())
+
+    def look(self: Conversion, state: TableState) -> OpenedState:
+        raise fault
+
+    monkeypatch.setattr(Conversion, "look", look)
+    with pytest.raises(raised):
+        iceberg.rekey_table(load_table(None, str(old), kms=KMS), data_keys=True)
 
 
 def test_clean_refuses_the_directory_of_two_tables_whatever_the_catalog_calls_them(tmp_path: Path) -> None:

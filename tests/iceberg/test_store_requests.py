@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from ags1.iceberg import (
     rekey_table,
     relocate_table,
 )
+from ags1.iceberg.conversion import engine
 from ags1.iceberg.metadata.locations import location_of
 from ags1.iceberg.scan import table_scan
 from ags1.iceberg.walk import table_verification
@@ -129,10 +131,38 @@ def test_a_conversion_reads_a_small_file_once_and_writes_it_once(
     read = 0 if which == "relocate" else 1
     expected = Counter({("GET",): FILES - read, ("GET", "GET"): read, ("PUT",): FILES})
     assert Counter(map(tuple, data_files(found))) == expected
+    # What names the files is read once too, before and after; a re-key also asks what old keys open.
+    if which in ("encrypt", "decrypt"):
+        old = [methods for path, methods in found.items() if path.endswith(".avro") and "PUT" not in methods]
+        assert len(old) == FILES + 1
+        assert {tuple(each) for each in old} == {("GET",)}
     # No file of the table is asked for its length.
     assert not [path for path, methods in found.items() if "HEAD" in methods and path.endswith((".avro", ".parquet"))]
     # For the master key of each side: the work key, and the key that wraps those of manifests; not for each file.
     assert sum(kms.calls.values()) <= 8
+
+
+def test_one_thread_makes_the_small_files_of_a_conversion_while_others_write_them(
+    table: str, s3_server: S3Server, kms: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers, writers = list[threading.Thread](), set[threading.Thread]()
+
+    def making(*arguments: Any) -> Any:
+        makers.append(threading.current_thread())
+        return make(*arguments)
+
+    def writing(*arguments: Any, **options: Any) -> Any:
+        writers.add(threading.current_thread())
+        return run(*arguments, **options)
+
+    make, run = engine.make, engine.run
+    monkeypatch.setattr(engine, "make", making)
+    monkeypatch.setattr(engine, "run", writing)
+    opened = load_table(None, table, kms=kms, properties=options(s3_server))
+    assert rekey_table(opened, key_id="next", data_keys=True).files == FILES
+    assert makers == [threading.current_thread()] * FILES
+    assert threading.current_thread() not in writers
+    assert opened.refresh().verify().ok
 
 
 @pytest.mark.parametrize("which", ["expire", "clean"])

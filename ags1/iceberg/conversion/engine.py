@@ -323,8 +323,8 @@ class Conversion:
 
         def moves() -> Iterator[tuple[FileTask, MadeFile | None]]:
             for entry in entries:
-                # Made here: of many files, only those under way have a task. And one thread alone makes small files,
-                # while others wait for the store: many would take twice its time, with cold caches.
+                # Made here, so that only the files under way have a task. One thread makes all small files, while the
+                # others wait for the store: each file costs twice as much when many threads make them (bench/README).
                 task, content = self._held.pop(entry.path, None) or (self._task(view, entry), None)
                 yield task, None if content is None else make(task, seal, content)
 
@@ -467,9 +467,11 @@ class Conversion:
         newest = start(partial(self.table.check_newest, state))
         try:
             view = self.look(state)
-        finally:
-            # That there is a newer state explains whatever is missing.
+        except Exception:
+            # A newer state explains a missing file.
             newest.result()
+            raise
+        newest.result()
         self.plan(view)
         self.refuse()
         self.move(view)

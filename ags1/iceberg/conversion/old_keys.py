@@ -327,7 +327,7 @@ class _Search:
     def _walked(self, fields: Mapping[str, Any], kms: Any) -> TableWalk:
         made = TableState(self._state.metadata_location, Document(fields), None, None, self._state.locations)
         file_io = self._file_io(made, kms)
-        # Readers of this process that find keys by the metadata file are to find its own.
+        # These keys are not those of the metadata file: no other reader of this process must find them.
         file_io.keys.is_shared = False
         return walk(made.metadata_location, file_io, "all")
 

@@ -142,7 +142,7 @@ class TableFileKeys:
     """Keys of files by their paths. Safe to share between threads; it holds plaintext keys, so it cannot be pickled.
 
     The KMS unwraps key encryption keys; without one only plaintext is learned. Every hierarchy must end in the
-    `expected` master key. What it learns of metadata files, all others of this process know too, if it `is_shared`.
+    `expected` master key. If it `is_shared`, all other objects of this process know its metadata files too.
     """
 
     is_shared = True
@@ -648,7 +648,7 @@ class SnapshotFiles:
 
     def __init__(self, file_io: EncryptedFileIO) -> None:
         self.io = file_io
-        # So many bytes of those that are read twice: for what they list, and with its metrics.
+        # Plaintext of small manifests, in bytes. A conversion reads each manifest twice: the second time with metrics.
         self._manifests = RecentlyUsed(4 << 20, len)
 
     @classmethod

@@ -150,9 +150,7 @@ class _Compaction:
         keys = [
             [
                 known
-                for path in sorted(
-                    each.paths.union(file.file_path for task in each.tasks for file in task.delete_files)
-                )
+                for path in sorted(each.paths.union(file.file_path for of in each.tasks for file in of.delete_files))
                 if (known := find(path)) is not None
             ]
             for each in bins

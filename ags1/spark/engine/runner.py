@@ -248,10 +248,9 @@ class Engine:
                     yield self._session.inherited(partial(self._run_wave, wave, meter))
                 meter.listed()
 
-            with closing(
-                in_parallel(lambda wave: wave(), expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)
-            ) as outcomes:
-                yield from outcomes
+            running = in_parallel(lambda run: run(), expected(), _WAVES_AT_ONCE, ahead=1, stop=self._stop)
+            with closing(running):
+                yield from running
 
     def _stop(self) -> None:
         # This comes first: a wave that is still being packed has no job to cancel.

@@ -11,8 +11,8 @@
  * as soon as memory and not the cache is the limit, such a message takes up to three times as long. That is every third
  * length, 4, 16 and 64 KiB and 1 MiB among them (AMD Zen 5; OpenSSL 3.5.7 and 4.0.3). It does not happen behind a call
  * that left 512 or more, as the first piece does. In cache, the second call costs 5 % of 4 KiB, 1 % of 16 KiB, and less
- * elsewhere. On Intel it does not happen at all (Emerald Rapids): there, pieces took 8 to 14 % of 4 KiB, and gained
- * nothing at any length. Behind the first piece one call is the fastest: 64 KiB at a time take 3 % more in cache and
+ * elsewhere. Intel's processors read on (Emerald Rapids): pieces made messages of 4 KiB 8 to 14 % slower there, and
+ * none faster. Behind the first piece one call is the fastest: 64 KiB at a time take 3 % more in cache and
  * 5 % more over memory. bench/README.md has the measurements.
  */
 #ifndef AGS1_PIECES_H
