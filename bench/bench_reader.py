@@ -192,8 +192,7 @@ def test_lines(directory: Path, sizes: settings.Settings, interleave: Callable[.
 
     with ags1.open(sealed, key=KEY) as reader, open(path, "rb") as file:
         run = interleave({"ags1": lambda: read(reader), "plain file": lambda: read(file)})
-    note = "for each line, CPython asks any raw stream but its own whether it is closed"
-    record(run, figure(run, "lines of a Reader", "plain file", measure="time", target=1.1, note=note))
+    record(run, figure(run, "lines of a Reader", "plain file", measure="time", target=1.1))
 
 
 @pytest.mark.parametrize("threads", settings.load().threads)

@@ -1,7 +1,7 @@
 """Blocks of a file that are opened before they are asked for: what makes a Reader fast while it reads straight on."""
 
-from collections.abc import Callable
-from io import BufferedReader
+import os
+from io import BufferedReader, RawIOBase
 from typing import Final, TypeVar
 
 from typing_extensions import Self, disjoint_base
@@ -9,6 +9,7 @@ from typing_extensions import Self, disjoint_base
 from ags1.core.gcm import Key
 from ags1.support.typing import Buffer
 
+_Raw = TypeVar("_Raw", bound=RawIOBase)
 _Readers = TypeVar("_Readers", bound=BufferedReader)
 
 # Of every Cython module.
@@ -21,8 +22,9 @@ class Ahead:
     @property
     def most_slots(self) -> int: ...
     def __new__(cls, key: Key, aad_prefix: bytes, block_length: int, size: int, threads: int) -> Self: ...
-    def begin(self, position: int, slots: int, descriptor: int, check: Callable[[], object]) -> None: ...
+    def begin(self, position: int, slots: int, descriptor: int, status: os.stat_result) -> None: ...
     def read_into(self, position: int, out: Buffer) -> int: ...
     def drop(self) -> None: ...
 
 def iterates_quickly(readers: type[_Readers]) -> type[_Readers]: ...
+def answers_closed_quickly(raw: type[_Raw]) -> type[_Raw]: ...

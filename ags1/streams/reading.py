@@ -18,7 +18,7 @@ from contextlib import closing
 
 from ags1 import layout
 from ags1.core import blocks as native_blocks
-from ags1.core.ahead import Ahead
+from ags1.core.ahead import Ahead, answers_closed_quickly
 from ags1.core.gcm import Key
 from ags1.errors import Ags1Error, AuthenticationError, FormatError, LimitError, TruncatedError
 from ags1.layout import BLOCK_OVERHEAD, HEADER_LENGTH, NONCE_LENGTH
@@ -236,22 +236,47 @@ def pieces_within(block_length: int, budget: int | None = None) -> int:
     return max(1, (STREAM_BUDGET if budget is None else budget) // (2 * piece_length(block_length)))
 
 
-class RawReader(io.RawIOBase):
-    """A position in a plaintext, for a BufferedReader on top; one thread at a time (the BufferedReader's lock).
+class _RawPlaintext(io.RawIOBase):
+    """For a BufferedReader on top; one thread at a time (the BufferedReader's lock)."""
 
-    Its buffer has `window` bytes: the requested size, or less where pieces are read ahead.
-    """
-
-    # The BufferedReader looks at it for each line: the property of IOBase takes half as long as reading a line.
+    # The BufferedReader looks at it for each line: the property of IOBase takes longer than reading one.
     __slots__ = ("closed",)
     closed: bool
 
-    def __init__(self, plaintext: Plaintext, window: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.closed = False
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self.closed = True
+            self._release()
+
+    def _release(self) -> None:
+        raise NotImplementedError
+
+
+@answers_closed_quickly
+class RawReader(_RawPlaintext):
+    """A position in a plaintext.
+
+    The buffer of a BufferedReader on top has `window` bytes: the requested size, or less where pieces are read ahead.
+    """
+
+    def __init__(self, plaintext: Plaintext, window: int) -> None:
+        super().__init__()
         self.plaintext = plaintext
         self._refill = 0
-        self._position = 0
         self._ahead = _ahead_of(plaintext)
         # Of a local file.
         self._straight = self._ahead if isinstance(self._ahead, Ahead) else None
@@ -260,9 +285,6 @@ class RawReader(io.RawIOBase):
         self.window = window if self._ahead is None else min(window, SMALL_BUFFER)
         # A remote source is read ahead from its first read on, if that is at its beginning.
         self._expected = 0 if self._ahead is not None and plaintext.source.is_remote else -1
-
-    def readable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         return True
@@ -316,7 +338,7 @@ class RawReader(io.RawIOBase):
         slots = 0
         while slots < ahead.most_slots and self._budget.take(ahead.unit_length):
             slots += 1
-        ahead.begin(position, slots, source.fileno(), source.check)
+        ahead.begin(position, slots, source.fileno(), source.status)
 
     def _give_budget(self) -> None:
         # In a forked child, a thread of the parent may hold its lock.
@@ -355,17 +377,9 @@ class RawReader(io.RawIOBase):
         self._position = position
         return position
 
-    def tell(self) -> int:
-        if self.closed:
-            raise ValueError("I/O operation on closed file.")
-        return self._position
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self.closed = True
-            self._drop_ahead()
-            self.plaintext.source.close()
+    def _release(self) -> None:
+        self._drop_ahead()
+        self.plaintext.source.close()
 
 
 def _ahead_of(plaintext: Plaintext) -> Ahead | ReadAhead | None:
@@ -392,27 +406,23 @@ def _ahead_of(plaintext: Plaintext) -> Ahead | ReadAhead | None:
     return ReadAhead(fetch, plaintext.size, block_length, REMOTE_PIECE, plaintext.pieces_at_once(), budget)
 
 
-class PipeReader(io.RawIOBase):
+@answers_closed_quickly
+class PipeReader(_RawPlaintext):
     """Plaintext of a pipe, one block after the other.
 
     A BufferedReader on top, whose buffer has `window` bytes, gets whole blocks: no Python runs for what is copied from
     there.
     """
 
-    __slots__ = ("closed",)
-    closed: bool
-
     def __init__(
         self, source: PipeSource, key: Key, aad_prefix: bytes, length: int | None, threads: int | None
     ) -> None:
         super().__init__()
-        self.closed = False
         self._source = source
         self._length = length
         self._next_block = 0
         # Opened where there was no room for all of it, and not handed over yet.
         self._plain = memoryview(b"")
-        self._position = 0
         self._ended = False
         self.error: BaseException | None = None
         # Of blocks that are read, reused.
@@ -424,9 +434,6 @@ class PipeReader(io.RawIOBase):
         blocks = max(1, SMALL_WINDOW // self.block_length)
         self._wanted = self._cipher.stored(blocks * self.block_length)
         self.window = min(SMALL_WINDOW, blocks * self.block_length)
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         if self.error is not None:
@@ -510,16 +517,8 @@ class PipeReader(io.RawIOBase):
     def encrypted_length(self) -> int | None:
         return self._stored if self._ended else self._length
 
-    def tell(self) -> int:
-        if self.closed:
-            raise ValueError("I/O operation on closed file.")
-        return self._position
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self.closed = True
-            self._source.close()
+    def _release(self) -> None:
+        self._source.close()
 
 
 def _check_length(actual: int, trusted: int | None, name: str | None) -> int:

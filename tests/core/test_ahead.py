@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,17 +13,13 @@ from pathlib import Path
 import pytest
 
 import ags1
-from ags1.core.ahead import Ahead, iterates_quickly
+from ags1.core.ahead import Ahead, answers_closed_quickly, iterates_quickly
 from tests.checks import KEY, MIB, PREFIX, damage, in_child, pattern
 
 IGNORE_FORK_WARNING = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 # Two units of one block and more, one of many small blocks, and a last unit that is not whole.
 LENGTHS = {MIB: 6 * MIB + 12345, 3 * MIB: 7 * MIB + 1, 4000: 3 * MIB + 17, 61: 2 * MIB + 5}
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 9])
-
-
-def nothing() -> None:
-    """Check nothing."""
 
 
 @contextmanager
@@ -33,8 +30,8 @@ def opened(
     descriptor = os.open(path, os.O_RDONLY)
     ahead = Ahead(ags1.Key(KEY), PREFIX, block_length, length, threads)
 
-    def begin(position: int, slots: int = ahead.most_slots, check: Callable[[], object] = nothing) -> None:
-        ahead.begin(position, slots, descriptor, check)
+    def begin(position: int, slots: int = ahead.most_slots) -> None:
+        ahead.begin(position, slots, descriptor, os.fstat(descriptor))
 
     try:
         yield ahead, begin
@@ -107,25 +104,50 @@ def test_a_block_that_fails_is_reported_when_it_is_reached_and_releases_nothing(
 
 
 @THREADS
-def test_a_file_that_changes_or_ends_gives_nothing(threads: int, tmp_path: Path) -> None:
-    data = pattern(4 * MIB)
-    looks: list[str] = []
+@pytest.mark.parametrize("change", ["modified", "longer"])
+def test_a_file_that_changes_gives_nothing_more(change: str, threads: int, tmp_path: Path) -> None:
+    data, path = pattern(4 * MIB), tmp_path / "stream"
+    with opened(path, ags1.encrypt(data, KEY, aad_prefix=PREFIX), MIB, len(data), threads) as (ahead, begin):
+        begin(0)
+        assert ahead.read_into(0, bytearray(2 * MIB)) == 2 * MIB
+        before = path.stat()
+        if change == "modified":
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        else:
+            os.truncate(path, before.st_size + 1)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert ahead.read_into(2 * MIB, bytearray(2 * MIB)) == 0
+        begin(2 * MIB)
+        assert ahead.read_into(2 * MIB, bytearray(10)) == 10, "as it is now"
 
-    def check() -> None:
-        looks.append("look")
-        with pytest.raises(ValueError, match="another thread"):
-            ahead.read_into(0, bytearray(10))
-        if len(looks) == 3:
-            raise OSError("the file was changed")
 
-    with opened(tmp_path / "stream", ags1.encrypt(data, KEY, aad_prefix=PREFIX), MIB, len(data), threads) as pair:
-        ahead, begin = pair
-        begin(0, check=check)
-        assert ahead.read_into(0, bytearray(4 * MIB)) == 2 * MIB
-        assert ahead.read_into(2 * MIB, bytearray(10)) == 0
-        os.truncate(tmp_path / "stream", 3 * MIB)
+@THREADS
+def test_a_file_that_ends_gives_what_is_there(threads: int, tmp_path: Path) -> None:
+    data, path = pattern(4 * MIB), tmp_path / "stream"
+    with opened(path, ags1.encrypt(data, KEY, aad_prefix=PREFIX), MIB, len(data), threads) as (ahead, begin):
+        os.truncate(path, 3 * MIB)
         begin(0)
         assert ahead.read_into(0, bytearray(4 * MIB)) == 2 * MIB
+
+
+def test_two_threads_at_once_are_refused(tmp_path: Path) -> None:
+    data, refused = pattern(4 * MIB), list[str]()
+    with opened(tmp_path / "stream", ags1.encrypt(data, KEY, aad_prefix=PREFIX), MIB, len(data), 1) as (ahead, begin):
+
+        def read() -> None:
+            while not refused:
+                try:
+                    begin(0)
+                    ahead.read_into(0, bytearray(4 * MIB))
+                except ValueError as error:
+                    refused.append(str(error))
+
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert "another thread reads" in refused[0]
 
 
 @IGNORE_FORK_WARNING
@@ -190,3 +212,39 @@ def test_lines_are_those_of_a_buffered_reader_also_below_a_class_that_iterates_q
     assert list(Below(io.BytesIO(text))) == [line.upper() for line in lines]  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="does not have the lines"):
         iterates_quickly(Below)
+
+
+def test_a_raw_stream_that_answers_quickly_says_the_same_also_below_its_class() -> None:
+    class Raw(io.RawIOBase):
+        __slots__ = ("closed",)
+        closed: bool
+        other = "as ever"
+
+    @answers_closed_quickly
+    class Quick(Raw):
+        def __init__(self) -> None:
+            self.closed = False
+
+    class Below(Quick):
+        @property
+        def closed(self) -> bool:
+            return True
+
+        def __init__(self) -> None:
+            pass
+
+    @answers_closed_quickly
+    class WithoutSlot(io.RawIOBase):
+        pass
+
+    raw = Quick()
+    assert (raw.closed, raw.other, hasattr(raw, "none")) == (False, "as ever", False)
+    raw.closed = True
+    assert raw.closed is True
+    del raw.closed
+    with pytest.raises(AttributeError, match="closed"):
+        _ = raw.closed
+    assert Below().closed is True
+    assert WithoutSlot().closed is False
+    with pytest.raises(TypeError, match="no raw stream"):
+        answers_closed_quickly(io.BytesIO)
