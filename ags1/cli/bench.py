@@ -137,17 +137,14 @@ def _measure(
         for what in _WORK:
             name = _name(what, size, block_length, threads)
             if name in before:
-                at = _beside(run.time_ratio(what, "copy", confidence=0.99), before[name])
+                # Each beside the copies of its own hour. Both intervals count.
+                now, then = run.time_ratio(what, "copy", confidence=0.99), before[name]
+                at = Ratio(now.value / then.value, now.low / then.high, now.high / then.low)
                 found.append((name, benching.verdict(at, threshold=threshold), at))
         passed = time.monotonic() - began
         if not any(verdict == "undecided" for _, verdict, _ in found) or passed >= _LIMIT:
             return run, found
         wanted *= 2
-
-
-def _beside(now: Ratio, before: benching.HistoryEntry) -> Ratio:
-    """The time now over the time before, each beside the copies of its own hour. Both intervals count."""
-    return Ratio(now.value / before.value, now.low / before.high, now.high / before.low)
 
 
 def _row(run: Run, size: int, block_length: int, threads: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ags1 import iceberg, parquet
 from ags1.errors import AuthenticationError, FormatError, KeyAccessError, TruncatedError, UnsupportedError
 from ags1.iceberg.catalogs import CatalogTable, catalog_table
 from ags1.iceberg.conversion.journal import DIRECTORY, Journal
-from ags1.iceberg.conversion.work import FileTask, Places, check, key_of, run, sealed_key
+from ags1.iceberg.conversion.work import FileTask, Places, check, key_of, opened, run, sealed_key
 from ags1.iceberg.keys.wrapped_key import WrappedKey
 from ags1.iceberg.walk.table_walk import walk
 from ags1.kms import MemoryKms
@@ -170,7 +170,7 @@ def test_a_file_of_other_rows_is_named(plain: CatalogTable, table_kms: MemoryKms
     path = _data_files(plain, table_kms)[0]
     task = FileTask(str(path), f"{path}.new", "data", "parquet", path.stat().st_size, 1_000_000)
     with pytest.raises(FormatError, match=r"rows, but its manifest says 1000000"):
-        check(task, None, Places())
+        check(task, None, opened(task, Places()))
 
 
 def test_a_file_that_is_encrypted_with_another_key_is_named(
@@ -180,7 +180,7 @@ def test_a_file_that_is_encrypted_with_another_key_is_named(
     parquet.encrypt_file(_data_files(plain, table_kms)[0], path, parquet.EncryptionConfig(b"another key 1234"))
     task = FileTask(str(path), str(tmp_path / "new"), "data", "parquet", path.stat().st_size, 1)
     with pytest.raises(FormatError, match=r"other\.parquet: this Parquet file is encrypted, and the table has no key"):
-        check(task, None, Places())
+        check(task, None, opened(task, Places()))
 
 
 @pytest.mark.parametrize(("version", "message"), [(1, "upgrade it to 2 or 3"), (4, "format version 4")])

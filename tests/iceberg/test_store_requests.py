@@ -6,7 +6,7 @@ import datetime
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,26 +142,31 @@ def test_a_conversion_reads_a_small_file_once_and_writes_it_once(
     assert sum(kms.calls.values()) <= 8
 
 
-def test_one_thread_makes_the_small_files_of_a_conversion_while_others_write_them(
+def test_one_thread_checks_and_makes_the_small_files_of_a_conversion_while_others_read_and_write_them(
     table: str, s3_server: S3Server, kms: CountingKms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    makers, writers = list[threading.Thread](), set[threading.Thread]()
+    threads: dict[str, list[threading.Thread]] = {name: [] for name in ("opened", "check", "make", "run")}
 
-    def making(*arguments: Any) -> Any:
-        makers.append(threading.current_thread())
-        return make(*arguments)
+    def told(name: str) -> Callable[..., Any]:
+        function = getattr(engine, name)
 
-    def writing(*arguments: Any, **options: Any) -> Any:
-        writers.add(threading.current_thread())
-        return run(*arguments, **options)
+        def call(*arguments: Any, **options: Any) -> Any:
+            threads[name].append(threading.current_thread())
+            return function(*arguments, **options)
 
-    make, run = engine.make, engine.run
-    monkeypatch.setattr(engine, "make", making)
-    monkeypatch.setattr(engine, "run", writing)
+        return call
+
+    for name in threads:
+        monkeypatch.setattr(engine, name, told(name))
     opened = load_table(None, table, kms=kms, properties=options(s3_server))
     assert rekey_table(opened, key_id="next", data_keys=True).files == FILES
-    assert makers == [threading.current_thread()] * FILES
-    assert threading.current_thread() not in writers
+    here = threading.current_thread()
+    assert {name: [each is here for each in found] for name, found in threads.items()} == {
+        "opened": [False] * FILES,
+        "check": [True] * FILES,
+        "make": [True] * FILES,
+        "run": [False] * FILES,
+    }
     assert opened.refresh().verify().ok
 
 

@@ -40,7 +40,7 @@ from ags1.iceberg.conversion.journal import (
 )
 from ags1.iceberg.conversion.manifests import Contents, Kept, SnapshotConversion, is_finished, is_moved
 from ags1.iceberg.conversion.reports import ConversionPlan, ConversionReport
-from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, MadeFile, Places, check, make, run, sealed_key
+from ags1.iceberg.conversion.work import FORMS, FileResult, FileTask, Move, Places, check, make, opened, run, sealed_key
 from ags1.iceberg.files.file_io import SnapshotFiles
 from ags1.iceberg.keys.encryption_keys import EncryptionKeys
 from ags1.iceberg.keys.wrapped_key import WrappedKey, unwrapping_under
@@ -52,7 +52,7 @@ from ags1.iceberg.writing.commit import PATIENT, TableFiles, commit
 from ags1.iceberg.writing.metadata import TableMetadata
 from ags1.keys import KeyMetadata
 from ags1.kms.asking import reported
-from ags1.storage import SMALL_FILES_AT_ONCE, files_at_once, identity_of, start, status
+from ags1.storage import SMALL_FILES_AT_ONCE, HeldSource, files_at_once, identity_of, start, status
 from ags1.streams.files import Progress
 from ags1.support.parallel import in_parallel
 from ags1.support.typing import Buffer
@@ -204,22 +204,24 @@ class Conversion:
         return self.change.is_done(entry.file.get("key_metadata"))
 
     def _problems(self, view: OpenedState, entries: Iterable[ManifestEntry]) -> Iterable[Exception]:
-        def look(entry: ManifestEntry) -> Exception | None:
-            try:
-                self._check(view, entry)
-            except FAULTS as error:
-                return error
-            return None
-
         try:
             view.metadata.check_upgrade()
         except UnsupportedError as error:
             yield error
-        todo = [each for each in entries if each.path not in self.moved]
+        tasks = ((each, _tried(self._task_of, view, each)) for each in entries if each.path not in self.moved)
+
+        def look(of: tuple[ManifestEntry, Any]) -> tuple[ManifestEntry, Any, Any]:
+            return *of, of[1] if isinstance(of[1], Exception) else _tried(self._check, view, *of)
+
         # Of each file a few requests, or reads of this machine's disk.
         at_once = files_at_once(self.places.of_source(view.metadata.location), [0], usable_cpus())
-        found = [*in_parallel(look, todo, at_once), *self._unreadable(view)]
-        yield from (each for each in found if each is not None)
+        with contextlib.closing(in_parallel(look, tasks, at_once)) as looked:
+            for entry, task, found in looked:
+                if isinstance(found, HeldSource):
+                    found = _tried(self._take, view, entry, task, found)
+                if isinstance(found, Exception):
+                    yield found
+        yield from (each for each in self._unreadable(view) if each is not None)
 
     def _unreadable(self, view: OpenedState) -> Iterable[Exception | None]:
         """Read rows of one file of each form, which a plan must promise; return why not.
@@ -247,38 +249,45 @@ class Conversion:
 
         return in_parallel(read, found.values(), _READ_AT_ONCE)
 
-    def _check(self, view: OpenedState, entry: ManifestEntry) -> None:
+    def _task_of(self, view: OpenedState, entry: ManifestEntry) -> FileTask | None:
+        """Return what is to be done with a file, if it is moved from here."""
         view.places.check(entry.path)
         form = entry.file["file_format"].lower()
-        if is_moved(entry):
-            if form not in FORMS and not self.change.copies(entry.file.get("key_metadata")):
-                raise UnsupportedError(
-                    f"{entry.path}: files of the format {form} cannot be encrypted in Iceberg: write these rows again "
-                    "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
-                )
-            if self.perform is None:
-                # With `perform`, each file is checked where it is moved, not from here.
-                task = self._task(view, entry)
-                form, content = check(task, self._seal(view), self.places)
-                self._hold(task, content)
-            if not self.change.copies(entry.file.get("key_metadata")):
-                self._forms[entry.path] = form
-            return
-        size = status(self.places.of_source(entry.path)).size
-        if size != entry.file["file_size_in_bytes"]:
+        if is_moved(entry) and form not in FORMS and not self.change.copies(entry.file.get("key_metadata")):
+            raise UnsupportedError(
+                f"{entry.path}: files of the format {form} cannot be encrypted in Iceberg: write these rows again "
+                "as Parquet (Spark: rewrite_data_files after 'write.format.default'='parquet'), then convert"
+            )
+        # With `perform`, each file is checked where it is moved, not from here.
+        return self._task(view, entry) if is_moved(entry) and self.perform is None else None
+
+    def _check(self, view: OpenedState, entry: ManifestEntry, task: FileTask | None) -> HeldSource | None:
+        """Check a file; return one of which all is here, for :meth:`_take`."""
+        if task is not None:
+            source = opened(task, self.places)
+            if isinstance(source, HeldSource):
+                return source
+            self._found(entry, check(task, self._seal(view), source))
+        elif is_moved(entry):
+            self._found(entry, entry.file["file_format"].lower())
+        elif (size := status(self.places.of_source(entry.path)).size) != entry.file["file_size_in_bytes"]:
             raise TruncatedError(
                 f"{entry.path}: has {size} bytes, but its manifest says {entry.file['file_size_in_bytes']}"
             )
+        return None
 
-    def _hold(self, task: FileTask, content: Buffer | None) -> None:
-        """Keep a small file for the work on it, so that it is not requested again."""
-        if content is None:
-            return
+    def _take(self, view: OpenedState, entry: ManifestEntry, task: FileTask, source: HeldSource) -> None:
+        """Check a small file, and keep its content for the work on it, so that it is not requested again."""
+        content = source.data
+        self._found(entry, check(task, self._seal(view), source))
         size = memoryview(content).nbytes
-        with self._lock:
-            if self._held_bytes + size <= _HELD:
-                self._held[task.source] = task, content
-                self._held_bytes += size
+        if self._held_bytes + size <= _HELD:
+            self._held_bytes += size
+            self._held[entry.path] = task, content
+
+    def _found(self, entry: ManifestEntry, form: str) -> None:
+        if not self.change.copies(entry.file.get("key_metadata")):
+            self._forms[entry.path] = form
 
     # -- moving files --------------------------------------------------------------------------------------------
 
@@ -321,14 +330,14 @@ class Conversion:
         threads = Threads.of_files(ends, sizes, self.threads, usual=self.threads or 2 * usable_cpus())
         records = None if self._journal is None or seal is None else self._journal.records(seal)
 
-        def moves() -> Iterator[tuple[FileTask, MadeFile | None]]:
+        def moves() -> Iterator[Move]:
             for entry in entries:
                 # Made here, so that only the files under way have a task. One thread makes all small files, while the
                 # others wait for the store: each file costs twice as much when many threads make them (bench/README).
                 task, content = self._held.pop(entry.path, None) or (self._task(view, entry), None)
                 yield task, None if content is None else make(task, seal, content)
 
-        def move(of: tuple[FileTask, MadeFile | None], threads: int | None, within: Progress) -> FileResult:
+        def move(of: Move, threads: int | None, within: Progress) -> FileResult:
             result = run(of[0], seal, self.places, made=of[1], threads=threads, progress=within)
             if records is not None:
                 records.add(result)
@@ -550,6 +559,14 @@ class Conversion:
             self.report.plaintext = old if has_moved else metadata.with_plaintext(old)
             self.report.statistics = metadata.statistics
         return self.report
+
+
+def _tried(function: Callable[..., Any], *of: Any) -> Any:
+    """Return the result of a function, or its fault."""
+    try:
+        return function(*of)
+    except FAULTS as error:
+        return error
 
 
 def _origin(entry: ManifestEntry) -> str:

@@ -18,7 +18,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ags1 import codec
 from ags1.avro import iter_blocks, read_header
@@ -139,23 +139,35 @@ class FileResult:
         return cls(str(source), str(target), int(length), sealed, starts, str(origin), str(identity))
 
 
-def check(task: FileTask, seal: RunSeal | None, places: Places) -> tuple[str, Buffer | None]:
-    """Compare a file with its manifest, without writing anything.
-
-    Return a digest of what decides how it is read, such as its schema; and the content of a small file in a store, for
-    :func:`make`, else None.
+def opened(task: FileTask, places: Places) -> Source:
+    """Open a file as it is stored. A small one in a store is a HeldSource: its content is there.
 
     Raises
     ------
     FileNotFoundError, OSError
         The file is missing, or cannot be read.
+    """
+    try:
+        return stored_source(places.of_source(task.source), task.length, ends=task.form == "parquet")
+    except FileNotFoundError:
+        text = f"the {task.kind} file is missing, and a snapshot needs it"
+        raise FileNotFoundError(2, text, without_secrets(task.source)) from None
+
+
+def check(task: FileTask, seal: RunSeal | None, source: Source) -> str:
+    """Compare a file with its manifest, and close it; return a digest of what decides how it is read, as its schema.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
     TruncatedError, FormatError
         Its length or rows differ from the manifest, or it is encrypted with a key that the table does not have.
     AuthenticationError
         Its key does not open it.
     """
-    with _checked(task, seal, places) as (source, form):
-        return form, source.data if isinstance(source, HeldSource) else None
+    with _checked(task, seal, source) as form:
+        return form
 
 
 class MadeFile(NamedTuple):
@@ -166,8 +178,11 @@ class MadeFile(NamedTuple):
     split_offsets: tuple[int, ...] | None
 
 
+Move: TypeAlias = tuple[FileTask, MadeFile | None]
+
+
 def make(task: FileTask, seal: RunSeal | None, content: Buffer) -> MadeFile:
-    """Make a file from what :func:`check` has returned for this task, and open it with its key."""
+    """Make a file from the content of another that was checked, and open it with its key."""
     old = _source_key(task, seal)
     new = _target_key(task, old)
     data = _made(task, content, old, new)
@@ -191,7 +206,8 @@ def run(
     target = places.of_target(task.target, task.root)
     make_parent_like(target, places.of_source(task.source))
     if made is None:
-        with _checked(task, seal, places) as (source, _):
+        source = opened(task, places)
+        with _checked(task, seal, source):
             if isinstance(source, HeldSource):
                 made = make(task, seal, source.data)
             else:
@@ -215,13 +231,8 @@ def run(
 
 
 @contextmanager
-def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[tuple[Source, str]]:
-    """Open a file that is what its manifest says; with a digest of its form."""
-    try:
-        opened = stored_source(places.of_source(task.source), task.length, ends=task.form == "parquet")
-    except FileNotFoundError:
-        text = f"the {task.kind} file is missing, and a snapshot needs it"
-        raise FileNotFoundError(2, text, without_secrets(task.source)) from None
+def _checked(task: FileTask, seal: RunSeal | None, opened: Source) -> Iterator[str]:
+    """Keep a file open that is what its manifest says; with a digest of its form."""
     with closing(opened), ExitStack() as held:
         key = _source_key(task, seal)
         promised = {task.length, task.length if key is None or key.file_length is None else key.file_length}
@@ -239,7 +250,7 @@ def _checked(task: FileTask, seal: RunSeal | None, places: Places) -> Iterator[t
                 # Its end closes what is opened.
                 file = held.enter_context(_plain(opened, key))
                 form = read_header(file).metadata.get("avro.schema", b"")
-        yield opened, hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).hexdigest()
+        yield hashlib.sha256(f"{task.form} {task.kind} ".encode() + form).hexdigest()
 
 
 def _parquet_form(metadata: Struct) -> bytes:

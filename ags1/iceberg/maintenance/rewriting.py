@@ -84,7 +84,8 @@ class Selection:
 
     def bins(self, tasks: Iterable[ScanTask]) -> list[Bin]:
         """Return the work."""
-        chosen = [each for each in tasks if self.everything or self._is_odd(each) or _must(each)]
+        least, most = _SMALL * self.target, TOO_LARGE * self.target
+        chosen = [each for each in tasks if self.everything or not least <= _size(each) <= most or _must(each)]
         chosen.sort(key=lambda each: (each.sequence_number, each.file.file_path))
         by_partition: dict[tuple[Any, ...], list[ScanTask]] = {}
         for each in chosen:
@@ -93,9 +94,6 @@ class Selection:
         packer = ListPacker[ScanTask](self.target, _OPEN_BINS, False)
         bins = (Bin(tasks) for found in by_partition.values() for tasks in packer.pack(found, _size))
         return [each for each in bins if self._is_worth_it(each)]
-
-    def _is_odd(self, task: ScanTask) -> bool:
-        return not _SMALL * self.target <= _size(task) <= TOO_LARGE * self.target
 
     def _partition(self, task: ScanTask) -> tuple[Any, ...]:
         file: Any = task.file

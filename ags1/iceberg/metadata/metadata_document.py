@@ -53,7 +53,8 @@ class Document:
         if isinstance(metadata, Mapping):
             self.fields: Mapping[str, Any] = dict(metadata)
             return
-        if isinstance(metadata, (str, os.PathLike)) and not _looks_like_json(metadata):
+        is_json = isinstance(metadata, str) and metadata.lstrip("\ufeff" + _BLANK)[:1] in ("", "{", "[")
+        if isinstance(metadata, (str, os.PathLike)) and not is_json:
             metadata = _read(metadata)
         if isinstance(metadata, str):
             self._text = metadata
@@ -182,10 +183,6 @@ def _snapshot_id(value: object, name: str, absent: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormatError(f"{name} must be a whole number, not {'absent' if value is None else type(value).__name__}")
     return value
-
-
-def _looks_like_json(metadata: str | os.PathLike[str]) -> bool:
-    return isinstance(metadata, str) and metadata.lstrip("\ufeff" + _BLANK)[:1] in ("", "{", "[")
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
