@@ -10,8 +10,9 @@ nobody has begun, is opened where the caller wants it. Everything else is copied
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
@@ -37,17 +38,17 @@ if ags1_count_forks():
 cdef extern from *:
     """
     #include <sys/stat.h>
-    static int ags1_is_as_it_was(int descriptor, int64_t length, int64_t modified)
+    static int ags1_is_as_it_was(int descriptor, int64_t length, uint64_t modified)
     {
         struct stat found;
     #ifdef __APPLE__
     #define st_mtim st_mtimespec
     #endif
         return fstat(descriptor, &found) == 0 && found.st_size == length &&
-               found.st_mtim.tv_sec * INT64_C(1000000000) + found.st_mtim.tv_nsec == modified;
+               (uint64_t)found.st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)found.st_mtim.tv_nsec == modified;
     }
     """
-    bint ags1_is_as_it_was(int descriptor, int64_t length, int64_t modified) nogil
+    bint ags1_is_as_it_was(int descriptor, int64_t length, uint64_t modified) nogil
 
 cdef int64_t UNIT_BYTES = 1 << 20
 # A larger copy lets other threads of Python run meanwhile.
@@ -110,8 +111,8 @@ cdef class Ahead:
     cdef const uint8_t *prefix
     cdef size_t prefix_length
     cdef int descriptor
-    cdef int64_t stored          # bytes of the file, and when it was modified, in ns: what changes when it is written
-    cdef int64_t modified
+    cdef int64_t stored          # bytes of the file
+    cdef uint64_t modified       # when, in ns modulo 2^64: some file systems know the year 2262, and later ones
     cdef ags1_helper helpers[MOST_HELPERS]
     cdef int helper_count
     cdef int threads
@@ -161,7 +162,7 @@ cdef class Ahead:
             return
         if slots < 1 or position < 0:
             raise ValueError(f"{slots} slots at {position}")
-        self.stored, self.modified = status.st_size, status.st_mtime_ns
+        self.stored, self.modified = status.st_size, status.st_mtime_ns % (1 << 64)
         self.slots = <Slot *>calloc(<size_t>slots, sizeof(Slot))
         if self.slots == NULL:
             raise MemoryError(f"no memory for {slots} slots")
@@ -297,6 +298,8 @@ cdef class Ahead:
             # Not by Python, whose code is in no cache after a unit: that took a tenth of all.
             self.is_open = not slot.job.failure.failed and ags1_is_as_it_was(
                 self.descriptor, self.stored, self.modified)
+        # Ctrl-C ends a large read.
+        PyErr_CheckSignals()
         return self.is_open
 
     cdef bint _open_later(self, int64_t unit) noexcept nogil:
@@ -391,11 +394,11 @@ cdef extern from *:
     static PyObject *ags1_attribute(PyObject *raw, PyObject *name)
     {
         PyObject *closed = *(PyObject **)((char *)raw + ags1_closed_place);
-        if (name != ags1_closed_name && PyUnicode_CompareWithASCIIString(name, "closed") == 0) {
+        if (name != ags1_closed_name && PyUnicode_CheckExact(name) &&
+            PyUnicode_CompareWithASCIIString(name, "closed") == 0) {
             /* CPython's own before 3.12 is not interned: the next time it is known. */
-            Py_XDECREF(ags1_closed_name);
-            ags1_closed_name = name;
             Py_INCREF(name);
+            Py_XSETREF(ags1_closed_name, name);
         }
         if (name != ags1_closed_name || closed == NULL)
             return PyObject_GenericGetAttr(raw, name);

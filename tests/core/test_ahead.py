@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,6 +121,52 @@ def test_a_file_that_changes_gives_nothing_more(change: str, threads: int, tmp_p
         assert ahead.read_into(2 * MIB, bytearray(2 * MIB)) == 0
         begin(2 * MIB)
         assert ahead.read_into(2 * MIB, bytearray(10)) == 10, "as it is now"
+
+
+# Whole seconds before 1970, and what 64 bits do not hold: some file systems do.
+@pytest.mark.parametrize("modified", [-1, -1_500_000_001, 10**19])
+def test_a_file_is_read_whenever_it_was_modified(modified: int, tmp_path: Path) -> None:
+    data, path = pattern(4 * MIB), tmp_path / "stream"
+    path.write_bytes(ags1.encrypt(data, KEY, aad_prefix=PREFIX))
+    os.utime(path, ns=(0, modified))
+    if path.stat().st_mtime_ns != modified:
+        pytest.skip("this file system does not know the time")
+    with ags1.open(path, key=KEY, aad_prefix=PREFIX) as reader:
+        assert reader.read(100) + reader.read(2 * MIB) == data[: 100 + 2 * MIB]
+        os.utime(path, ns=(0, modified + 1))
+        with pytest.raises(OSError, match="changed"):
+            reader.read()
+
+
+@THREADS
+def test_a_signal_handler_ends_a_read_between_two_units(threads: int, tmp_path: Path) -> None:
+    data = pattern(8 * MIB)
+    stream = ags1.encrypt(data, KEY, aad_prefix=PREFIX)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    def was_ended(after: float) -> bool:
+        out = bytearray(8 * MIB)
+        begin(0)
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, after)
+                ahead.read_into(0, out)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        return out[:MIB] == data[:MIB] and not any(out[-MIB:])
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with opened(tmp_path / "stream", stream, MIB, len(data), threads) as (ahead, begin):
+            # The signal may come too early or too late: here it comes amid the read, sooner or later.
+            assert any(was_ended(0.0001 * (attempt % 50 + 1)) for attempt in range(2000))
+            ahead.drop()
+            begin(0)
+            assert ahead.read_into(0, bytearray(8 * MIB)) == 8 * MIB
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @THREADS

@@ -264,10 +264,10 @@ class Conversion:
     def _check(self, view: OpenedState, entry: ManifestEntry, task: FileTask | None) -> HeldSource | None:
         """Check a file; return one of which all is here, for :meth:`_take`."""
         if task is not None:
-            source = opened(task, self.places)
+            seal, source = self._seal(view), opened(task, self.places)
             if isinstance(source, HeldSource):
                 return source
-            self._found(entry, check(task, self._seal(view), source))
+            self._found(entry, check(task, seal, source))
         elif is_moved(entry):
             self._found(entry, entry.file["file_format"].lower())
         elif (size := status(self.places.of_source(entry.path)).size) != entry.file["file_size_in_bytes"]:
