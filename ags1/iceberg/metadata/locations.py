@@ -287,7 +287,9 @@ class TableLocations:
             return
         path = moved(path, self._moved_from)
         place = _place(path)
-        if not self._is_inside(place) or _steps_out(path):
+        # The path of a URL may have steps that a server or client would follow.
+        steps_out = local_path(path) is None and not {".", ".."}.isdisjoint(path.split("/"))
+        if not self._is_inside(place) or steps_out:
             if (said := self.of_original(path)) is not None:
                 raise UnsupportedError(
                     f"{path}: lies outside of the table, which is in {self._table}, and whose metadata says that it is "
@@ -385,11 +387,6 @@ def _named(location: str) -> str:
     scheme = _SAME_SCHEME.get(scheme, scheme)
     # A name node has several names.
     return f"{scheme}://{'' if scheme in _NAME_NODES else host}/{path}".rstrip("/")
-
-
-def _steps_out(location: str) -> bool:
-    """Whether the path of a URL has steps that a server or client may follow."""
-    return local_path(location) is None and not {".", ".."}.isdisjoint(location.split("/"))
 
 
 def _text(value: Any) -> str:

@@ -188,7 +188,9 @@ class SourceOptions:
     @property
     def whole_files(self) -> bool:
         """Whether files cannot be split."""
-        return self.wholetext or _overlaps_itself(self.line_sep)
+        # A separator that can begin inside another one: only a read from the start separates them.
+        end = self.line_sep
+        return self.wholetext or any(end[:count] == end[-count:] for count in range(1, len(end)))
 
 
 @dataclass(frozen=True)
@@ -283,8 +285,3 @@ def _check_decode(cls: Any, values: Mapping[str, Any], decode: str) -> None:
         only = each.metadata["only"]
         if each.name in values and only is not None and decode not in only:
             raise ValueError(f"the option {each.name} is for decode={' or '.join(sorted(only))}, not {decode}")
-
-
-def _overlaps_itself(separator: bytes) -> bool:
-    """Whether a separator can begin inside another one, so that only a read from the start separates them."""
-    return any(separator[:count] == separator[-count:] for count in range(1, len(separator)))
