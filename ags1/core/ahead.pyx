@@ -369,10 +369,18 @@ cdef extern from *:
     static _PyCFunctionFast ags1_readline;
     static PyObject *ags1_closed_name;
     static Py_ssize_t ags1_closed_place;
+    static PyTypeObject *ags1_asked[8];
+    static int ags1_asked_count;
+
+    static PyObject *ags1_attribute(PyObject *raw, PyObject *name);
 
     static PyObject *ags1_next_line(PyObject *reader)
     {
-        PyObject *line = ags1_readline(reader, NULL, 0);
+        PyObject *line;
+        /* From the first line on: CPython calls methods of a type with another tp_getattro by an object for each call. */
+        while (ags1_asked_count > 0)
+            ags1_asked[--ags1_asked_count]->tp_getattro = ags1_attribute;
+        line = ags1_readline(reader, NULL, 0);
         if (line != NULL && PyBytes_GET_SIZE(line) == 0)
             Py_CLEAR(line);
         return line;
@@ -413,10 +421,11 @@ cdef extern from *:
         if (!Py_IS_TYPE(slot, &PyMemberDescr_Type) || type->tp_getattro != PyObject_GenericGetAttr)
             return;
         place = ((PyMemberDescrObject *)slot)->d_member->offset;
-        if (ags1_closed_place != 0 && ags1_closed_place != place)
+        if ((ags1_closed_place != 0 && ags1_closed_place != place) || ags1_asked_count == 8)
             return;
         ags1_closed_place = place;
-        type->tp_getattro = ags1_attribute;
+        Py_INCREF(raw);
+        ags1_asked[ags1_asked_count++] = type;
     }
     """
     void ags1_iterate_by_lines(type readers, object readline)

@@ -262,6 +262,12 @@ def test_lines_are_those_of_a_buffered_reader_also_below_a_class_that_iterates_q
         iterates_quickly(Below)
 
 
+def first_line() -> bytes:
+    """From then on, what was decorated answers quickly."""
+    with ags1.open(ags1.encrypt(b"one\ntwo\n", KEY), key=KEY) as reader:
+        return next(reader)
+
+
 def test_a_raw_stream_that_answers_quickly_says_the_same_also_below_its_class() -> None:
     class Raw(io.RawIOBase):
         __slots__ = ("closed",)
@@ -286,13 +292,22 @@ def test_a_raw_stream_that_answers_quickly_says_the_same_also_below_its_class() 
         pass
 
     raw = Quick()
-    assert (raw.closed, raw.other, hasattr(raw, "none")) == (False, "as ever", False)
-    raw.closed = True
-    assert raw.closed is True
-    del raw.closed
-    with pytest.raises(AttributeError, match="closed"):
-        _ = raw.closed
-    assert Below().closed is True
-    assert WithoutSlot().closed is False
+    for _ in range(2):
+        assert (raw.closed, raw.other, hasattr(raw, "none")) == (False, "as ever", False)
+        raw.closed = True
+        assert raw.closed is True
+        # Neither interned, nor exactly a str.
+        for name in ("".join(["clo", "sed"]), type("Text", (str,), {})("closed")):
+            assert getattr(raw, name) is True
+        del raw.closed
+        with pytest.raises(AttributeError, match="closed"):
+            _ = raw.closed
+        raw.closed = False
+        assert Below().closed is True
+        assert WithoutSlot().closed is False
+        assert first_line() == b"one\n"
+    # CPython would look at the class.
+    Quick.closed = True
+    assert raw.closed is False
     with pytest.raises(TypeError, match="no raw stream"):
         answers_closed_quickly(io.BytesIO)
