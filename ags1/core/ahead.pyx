@@ -377,7 +377,7 @@ cdef extern from *:
     static PyObject *ags1_next_line(PyObject *reader)
     {
         PyObject *line;
-        /* From the first line on: CPython calls methods of a type with another tp_getattro by an object for each call. */
+        /* From the first line on: of a type with another tp_getattro, CPython makes an object for each method call. */
         while (ags1_asked_count > 0)
             ags1_asked[--ags1_asked_count]->tp_getattro = ags1_attribute;
         line = ags1_readline(reader, NULL, 0);
