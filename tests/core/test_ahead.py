@@ -123,7 +123,7 @@ def test_a_file_that_changes_gives_nothing_more(change: str, threads: int, tmp_p
         assert ahead.read_into(2 * MIB, bytearray(10)) == 10, "as it is now"
 
 
-# Whole seconds before 1970, and what 64 bits do not hold: some file systems do.
+# Before 1970; and after 2262, which nanoseconds in 64 bits do not reach.
 @pytest.mark.parametrize("modified", [-1, -1_500_000_001, 10**19])
 def test_a_file_is_read_whenever_it_was_modified(modified: int, tmp_path: Path) -> None:
     data, path = pattern(4 * MIB), tmp_path / "stream"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from ags1.errors import AuthenticationError, UnsupportedError
+from ags1.errors import AuthenticationError, FormatError, TruncatedError, UnsupportedError
 from ags1.iceberg import (
     EncryptedTable,
     MaintenancePolicy,
@@ -25,6 +25,7 @@ from ags1.iceberg import (
     expire_snapshots,
     load_table,
     open_table,
+    plan_conversion,
     rekey_table,
     relocate_table,
 )
@@ -168,6 +169,54 @@ def test_one_thread_checks_and_makes_the_small_files_of_a_conversion_while_other
         "run": [False] * FILES,
     }
     assert opened.refresh().verify().ok
+
+
+def test_damaged_small_files_are_all_named_and_nothing_is_written(
+    table: str, s3_server: S3Server, kms: CountingKms
+) -> None:
+    opened = load_table(None, table, kms=kms, properties=options(s3_server))
+    place = Location(table, s3_server.storage_options())
+    flipped, cut, lost, swapped, other = [
+        each.location for each in list_files(place) if each.name.endswith(".parquet")
+    ][:5]
+    content = bytearray(read_whole(flipped, SMALL))
+    content[-40] ^= 1
+    for where, data in ((flipped, content), (cut, read_whole(cut, SMALL)[:-1]), (swapped, read_whole(other, SMALL))):
+        with open_output(where) as output:
+            output.write(data)
+            output.commit()
+    remove([lost])
+    before = {each.name for each in list_files(place)}
+    plan = plan_conversion(opened, data_keys=True)
+    assert [sum(each.path in problem for problem in plan.problems) for each in (flipped, cut, lost, swapped)] == [1] * 4
+    assert len(plan.problems) == 4
+    with pytest.raises(
+        (FormatError, AuthenticationError, TruncatedError, FileNotFoundError), match="and 3 more problems"
+    ):
+        rekey_table(opened, key_id="next", data_keys=True)
+    assert {each.name for each in list_files(place)} == before
+
+
+def test_an_interrupt_amid_the_checks_leaves_no_thread_and_writes_nothing(
+    table: str, s3_server: S3Server, kms: CountingKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = load_table(None, table, kms=kms, properties=options(s3_server))
+    place = Location(table, s3_server.storage_options())
+    before = {each.name for each in list_files(place)}
+    checked = list[Any]()
+
+    def interrupted(*arguments: Any) -> Any:
+        checked.append(arguments)
+        if len(checked) == 3:
+            raise KeyboardInterrupt
+        return check(*arguments)
+
+    check = engine.check
+    monkeypatch.setattr(engine, "check", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rekey_table(opened, key_id="next", data_keys=True)
+    assert not [each for each in threading.enumerate() if each.name.startswith("ags1-parallel")]
+    assert {each.name for each in list_files(place)} == before
 
 
 @pytest.mark.parametrize("which", ["expire", "clean"])

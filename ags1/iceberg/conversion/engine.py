@@ -61,7 +61,8 @@ from ags1.work.units import OneByOne, SharedProgress, Threads, run_on_threads
 
 Perform: TypeAlias = Callable[[list[FileTask], Journal | None, Places], Iterable[FileResult]]
 
-# Bytes of small files that are kept between their check and the work on them.
+# Bytes of small files that are kept between their check and the work on them. Besides, two for each request at once are
+# read, and wait to be checked.
 _HELD = 64 << 20
 # Files of this size are mostly Python, which several threads do no faster than one.
 _BRIEF = 256 << 10
@@ -208,7 +209,7 @@ class Conversion:
             view.metadata.check_upgrade()
         except UnsupportedError as error:
             yield error
-        tasks = ((each, _tried(self._task_of, view, each)) for each in entries if each.path not in self.moved)
+        tasks = ((each, _tried(self._task_to_check, view, each)) for each in entries if each.path not in self.moved)
 
         def look(of: tuple[ManifestEntry, Any]) -> tuple[ManifestEntry, Any, Any]:
             return *of, of[1] if isinstance(of[1], Exception) else _tried(self._check, view, *of)
@@ -218,7 +219,7 @@ class Conversion:
         with contextlib.closing(in_parallel(look, tasks, at_once)) as looked:
             for entry, task, found in looked:
                 if isinstance(found, HeldSource):
-                    found = _tried(self._take, view, entry, task, found)
+                    found = _tried(self._check_held, view, entry, task, found)
                 if isinstance(found, Exception):
                     yield found
         yield from (each for each in self._unreadable(view) if each is not None)
@@ -249,7 +250,7 @@ class Conversion:
 
         return in_parallel(read, found.values(), _READ_AT_ONCE)
 
-    def _task_of(self, view: OpenedState, entry: ManifestEntry) -> FileTask | None:
+    def _task_to_check(self, view: OpenedState, entry: ManifestEntry) -> FileTask | None:
         """Return what is to be done with a file, if it is moved from here."""
         view.places.check(entry.path)
         form = entry.file["file_format"].lower()
@@ -262,30 +263,30 @@ class Conversion:
         return self._task(view, entry) if is_moved(entry) and self.perform is None else None
 
     def _check(self, view: OpenedState, entry: ManifestEntry, task: FileTask | None) -> HeldSource | None:
-        """Check a file; return one of which all is here, for :meth:`_take`."""
+        """Check a file; return one of which all is here, for :meth:`_check_held`."""
         if task is not None:
             seal, source = self._seal(view), opened(task, self.places)
             if isinstance(source, HeldSource):
                 return source
-            self._found(entry, check(task, seal, source))
+            self._note_form(entry, check(task, seal, source))
         elif is_moved(entry):
-            self._found(entry, entry.file["file_format"].lower())
+            self._note_form(entry, entry.file["file_format"].lower())
         elif (size := status(self.places.of_source(entry.path)).size) != entry.file["file_size_in_bytes"]:
             raise TruncatedError(
                 f"{entry.path}: has {size} bytes, but its manifest says {entry.file['file_size_in_bytes']}"
             )
         return None
 
-    def _take(self, view: OpenedState, entry: ManifestEntry, task: FileTask, source: HeldSource) -> None:
+    def _check_held(self, view: OpenedState, entry: ManifestEntry, task: FileTask, source: HeldSource) -> None:
         """Check a small file, and keep its content for the work on it, so that it is not requested again."""
         content = source.data
-        self._found(entry, check(task, self._seal(view), source))
+        self._note_form(entry, check(task, self._seal(view), source))
         size = memoryview(content).nbytes
         if self._held_bytes + size <= _HELD:
             self._held_bytes += size
             self._held[entry.path] = task, content
 
-    def _found(self, entry: ManifestEntry, form: str) -> None:
+    def _note_form(self, entry: ManifestEntry, form: str) -> None:
         if not self.change.copies(entry.file.get("key_metadata")):
             self._forms[entry.path] = form
 
